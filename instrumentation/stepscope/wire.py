@@ -1,0 +1,395 @@
+"""
+The messages between a process's agent and its sidecar: newline-delimited JSON over a unix socket.
+
+Owns the shape of every message and its bounds. Both ends decode with :func:`decode`, which accepts nothing but
+these messages; unknown fields are ignored so that ends of different releases can talk.
+"""
+
+import json
+import types
+import typing
+from dataclasses import asdict, dataclass, field, fields
+
+from stepscope.errors import WireError
+
+PROTOCOL = 1
+"""Raised when a message changes in a way that an older end would misread."""
+
+MAX_LINE = 4 * 1024 * 1024
+"""Bytes of one message. A step's sample table of 10,000 rows takes about 0.7 MB; anything larger is not ours."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Caps:
+    """
+    Bounds of one window; 0 means no bound. ``memory`` is growth of resident memory in bytes.
+    """
+
+    seconds: float = 0.0
+    bytes: int = 0
+    memory: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OpenWindow:
+    """
+    A window that was open when the connection was lost, told at registering again.
+    """
+
+    window: str
+    step: int
+    param_version: int
+    tool: str
+    level: str
+    folder: str
+    opened_unix_ns: int
+    trace_id: str
+    span_id: str
+    stall: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Register:
+    """
+    Agent to sidecar, first on every connection. ``tools`` maps each tool to "" or to why it is unavailable.
+
+    ``process_start`` is field 22 of /proc/PID/stat (clock ticks since boot), so that a reused pid is noticed.
+    """
+
+    id: int
+    protocol: int
+    run: str
+    attempt: str
+    node: str
+    pid: int
+    process_start: int
+    role: str
+    rank: int
+    world_size: int | None = None
+    param_version: int = 0
+    resumed_from: int | None = None
+    total_steps: int | None = None
+    device_ids: list[str] = field(default_factory=list)
+    tools: dict[str, str] = field(default_factory=dict)
+    environment: dict[str, str] = field(default_factory=dict)
+    """The ``STEPSCOPE_*`` selection settings of this process: steps, tools, level, ranks."""
+    open_windows: list[OpenWindow] = field(default_factory=list)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Registered:
+    """
+    Sidecar to agent: the registration holds.
+    """
+
+    id: int
+    selection: str
+    revision: int
+    stopped: bool
+    otlp_endpoint: str
+    http: str
+    warnings: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Refused:
+    """
+    Sidecar to agent: the registration or request cannot be taken, and why.
+    """
+
+    id: int
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Version:
+    """
+    Agent to sidecar, no answer: the process entered ``step`` with ``param_version`` in force.
+    """
+
+    step: int
+    param_version: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepClosed:
+    """
+    Agent to sidecar, no answer: the process closed ``step``; ``partial`` steps belong to no update.
+    """
+
+    step: int
+    partial: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Open:
+    """
+    Agent to sidecar: may a window open now? ``forced`` is ``step(profile=True)``: the selection is not asked.
+    """
+
+    id: int
+    step: int
+    param_version: int
+    forced: bool = False
+    other_thread: bool = False
+    """The process cannot promise that the boundary comes on the opening thread."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Grant:
+    """
+    Sidecar to agent: open it. ``folder`` is absolute; the raw artifact and its close record go there.
+    """
+
+    id: int
+    window: str
+    tool: str
+    level: str
+    folder: str
+    caps: Caps
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Deny:
+    """
+    Sidecar to agent: no window, for this reason (one of ``names.Reason``).
+    """
+
+    id: int
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Started:
+    """
+    Agent to sidecar, no answer: the profiler runs and the process's span has begun. Times are unix-epoch ns.
+    """
+
+    window: str
+    trace_id: str
+    span_id: str
+    opened_unix_ns: int
+    level: str
+    level_fallback: str = ""
+    stall: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ended:
+    """
+    Agent to sidecar, no answer: a granted window that never recorded, or whose profiler failed.
+
+    ``state`` is expired (the grant came too late) or failed.
+    """
+
+    window: str
+    state: str
+    reason: str
+    detail: str = ""
+    stall: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Missed:
+    """
+    Agent to sidecar, no answer: a selected window that was denied while there was no sidecar to ask.
+    """
+
+    step: int
+    param_version: int
+    reason: str
+    unix_ns: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ContinuedSpan:
+    """
+    A span that is not, or not wholly, on the profiler's timeline: clipped to the window and marked when finalising.
+    """
+
+    span_id: str
+    name: str
+    start_unix_ns: int
+    end_unix_ns: int
+    thread: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Closed:
+    """
+    Agent to sidecar, no answer; also the close record, as JSON beside the raw artifact (``closed.json``).
+
+    ``artifact`` is the raw file's name within the window's folder. ``mirrored`` are the ids of the spans that were
+    put on the profiler's timeline, ``continued`` those that finalising has to add.
+    """
+
+    window: str
+    reason: str
+    version_at_close: int
+    opened_unix_ns: int
+    closed_unix_ns: int
+    artifact: str
+    trace_id: str
+    span_id: str
+    level: str
+    stall: dict[str, float] = field(default_factory=dict)
+    incomplete: str = ""
+    mirrored: list[str] = field(default_factory=list)
+    mirrored_dropped: int = 0
+    continued: list[ContinuedSpan] = field(default_factory=list)
+    metadata: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Samples:
+    """
+    Agent to sidecar, no answer: rows ``[sample id, oldest version | None, newest version | None, trace id, span id]``
+    consumed by one mini-batch.
+    """
+
+    step: int
+    mini_batch: int
+    param_version: int
+    rows: list[list[str | int | None]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Dropped:
+    """
+    Agent to sidecar, no answer: spans that this process could not deliver, by reason, since it last said so.
+    """
+
+    spans: dict[str, int]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Bye:
+    """
+    Agent to sidecar, no answer: the process leaves in order; nothing more will come.
+    """
+
+    reason: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Selected:
+    """
+    Sidecar to agent: the selection changed, or everything was stopped.
+    """
+
+    selection: str
+    revision: int
+    stopped: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stop:
+    """
+    Sidecar to agent: close this window now, for this reason.
+    """
+
+    window: str
+    reason: str
+
+
+Message = (
+    Register
+    | Registered
+    | Refused
+    | Version
+    | StepClosed
+    | Open
+    | Grant
+    | Deny
+    | Started
+    | Ended
+    | Missed
+    | Closed
+    | Samples
+    | Dropped
+    | Bye
+    | Selected
+    | Stop
+)
+
+KINDS: dict[str, type[Message]] = {kind.__name__.lower(): kind for kind in typing.get_args(Message)}
+
+
+def encode(message: Message) -> bytes:
+    """
+    The message as one line of JSON, newline included.
+    """
+    return (
+        json.dumps({"kind": type(message).__name__.lower(), **asdict(message)}, separators=(",", ":")).encode() + b"\n"
+    )
+
+
+def decode(line: bytes) -> Message:
+    """
+    The message in ``line``.
+
+    Raises:
+        WireError: it is not JSON, not an object, of no known kind, too long, or a field has the wrong type.
+    """
+    if len(line) > MAX_LINE:
+        raise WireError(f"message of {len(line)} bytes is over the limit of {MAX_LINE}")
+    try:
+        data = json.loads(line)
+    except ValueError as error:
+        raise WireError(f"message is not JSON: {line[:60]!r}") from error
+    if not isinstance(data, dict) or data.get("kind") not in KINDS:
+        raise WireError(f"message is of no known kind: {line[:60]!r}")
+    return typing.cast("Message", _build(KINDS[data["kind"]], data))
+
+
+def load_closed(data: bytes) -> Closed:
+    """
+    The close record in ``data``.
+
+    Raises:
+        WireError: it is not one.
+    """
+    message = decode(data)
+    if not isinstance(message, Closed):
+        raise WireError(f"not a close record but {type(message).__name__}")
+    return message
+
+
+def _build(kind: type, data: dict[str, object]) -> object:
+    hints = typing.get_type_hints(kind)
+    values = {}
+    for item in fields(kind):
+        if item.name in data:
+            values[item.name] = _value(hints[item.name], data[item.name], f"{kind.__name__}.{item.name}")
+    try:
+        return kind(**values)
+    except TypeError as error:
+        raise WireError(f"{kind.__name__}: {error}") from error
+
+
+def _value(hint: typing.Any, value: object, where: str) -> object:
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin in {typing.Union, types.UnionType}:
+        for option in arguments:
+            if option is type(None):
+                if value is None:
+                    return None
+            else:
+                try:
+                    return _value(option, value, where)
+                except WireError:
+                    continue
+        raise WireError(f"{where} cannot be {value!r:.60}")
+    if origin is list and isinstance(value, list):
+        return [_value(arguments[0], item, where) for item in value]
+    if origin is dict and isinstance(value, dict):
+        return {_value(arguments[0], key, where): _value(arguments[1], item, where) for key, item in value.items()}
+    if isinstance(hint, type) and hasattr(hint, "__dataclass_fields__") and isinstance(value, dict):
+        return _build(hint, value)
+    if hint is float and isinstance(value, (int, float)) and not isinstance(value, bool):
+        return float(value)
+    if hint is int and isinstance(value, bool):
+        raise WireError(f"{where} cannot be {value!r}")
+    if isinstance(hint, type) and isinstance(value, hint):
+        return value
+    raise WireError(f"{where} cannot be {value!r:.60}")
