@@ -1,0 +1,288 @@
+"""
+A command run beside a sidecar: starts both, restarts a sidecar that died, and waits for the last recordings.
+
+Owns the two child processes of ``stepscope run`` and ``stepscope demo``. What the sidecar does is its own affair; this
+asks it over HTTP only whether anything is left to do.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+import httpx
+
+from stepscope import ids, names
+from stepscope.errors import StepscopeError
+from stepscope.settings import Settings, read
+
+MAX_RESTARTS = 3
+"""A sidecar that dies three times will die again; the run goes on without it."""
+
+READY_DEADLINE = 15.0
+"""Seconds for the sidecar to listen; its imports take one to two seconds, more on a busy machine."""
+
+LINGER = 30.0
+"""Seconds after the command's end for windows to become final and the outbox to drain."""
+
+STOP_DEADLINE = 10.0
+"""Seconds from SIGTERM to SIGKILL for the sidecar."""
+
+POLL = 0.1
+"""Seconds between two looks at a child or at the sidecar's status."""
+
+
+class SidecarError(StepscopeError):
+    """
+    The sidecar could not be started; the message is what it said.
+    """
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Left:
+    """
+    What was not finished when the waiting ended.
+    """
+
+    windows: int = 0
+    spans: int = 0
+    reached: bool = True
+
+    def __bool__(self) -> bool:
+        """
+        Whether anything is left.
+        """
+        return bool(self.windows or self.spans or not self.reached)
+
+
+def environment_for(run: str, *, base: Mapping[str, str] | None = None) -> dict[str, str]:
+    """
+    The environment of a new attempt: run, attempt and an absolute directory are filled in where they are not set.
+
+    Raises:
+        ConfigurationError: a ``STEPSCOPE_*`` setting cannot be used.
+        SidecarError: the directory cannot be written.
+    """
+    env = dict(os.environ if base is None else base)
+    settings = read(env)
+    env[names.RUN_ENV] = settings.run or run
+    env[names.ATTEMPT_ENV] = settings.attempt or ids.new_attempt()
+    env[names.DIR] = str(settings.directory.absolute())
+    folder = read(env).attempt_folder
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe = folder / f".writable-{os.getpid()}"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        reason = error.strerror or error
+        raise SidecarError(f"{names.DIR}={settings.directory}: cannot write there ({reason}); name another") from None
+    return env
+
+
+class Sidecar:
+    """
+    The sidecar of one attempt, started and kept alive. Not for use from several threads.
+    """
+
+    def __init__(self, env: dict[str, str], *, warn: Callable[[str], None]) -> None:
+        """
+        Prepare a sidecar for the attempt that ``env`` names; ``warn`` is told of deaths and restarts.
+        """
+        self.settings: Settings = read(env)
+        self._env = env
+        self._warn = warn
+        self._restarts = 0
+        self._stopping = threading.Event()
+        self._watcher: threading.Thread | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """
+        Start it and wait until it listens.
+
+        Raises:
+            SidecarError: it ended, or did not listen in time.
+        """
+        self._spawn()
+        deadline = time.monotonic() + READY_DEADLINE
+        while not self._listens():
+            if self._process is None or self._process.poll() is not None or time.monotonic() > deadline:
+                message = self._last_words()
+                self.stop()
+                raise SidecarError(message)
+            self._stopping.wait(POLL)
+        self._watcher = threading.Thread(target=self._watch, name="stepscope-sidecar-watch", daemon=True)
+        self._watcher.start()
+
+    def url(self) -> str:
+        """
+        Where its pages and API are now; empty while it does not listen.
+        """
+        return str(endpoints(self.settings.attempt_folder).get("http", ""))
+
+    def linger(self, seconds: float = LINGER) -> Left:
+        """
+        Wait until every closed window is final and the outbox is empty, at most ``seconds``.
+        """
+        deadline = time.monotonic() + seconds
+        while True:
+            left = unfinished(self.url())
+            if not left or time.monotonic() > deadline or self._gone():
+                return left
+            self._stopping.wait(POLL)
+
+    def stop(self) -> None:
+        """
+        End it in order: SIGTERM, and SIGKILL where that takes too long.
+        """
+        self._stopping.set()
+        if self._watcher is not None:
+            self._watcher.join()
+        if self._process is None:
+            return
+        if self._process.poll() is None:
+            self._process.terminate()
+            try:
+                self._process.wait(STOP_DEADLINE)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+        self._process.wait()
+
+    def _gone(self) -> bool:
+        return self._restarts > MAX_RESTARTS
+
+    def _spawn(self) -> None:
+        log = self.settings.attempt_folder / "sidecar.log"
+        with log.open("ab") as stream:
+            # A session of its own: Ctrl-C at the terminal is for the command, and the sidecar has to outlive it.
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "stepscope_sidecar", "--attended", "yes"],
+                env=self._env,
+                stdin=subprocess.DEVNULL,
+                stdout=stream,
+                stderr=stream,
+                start_new_session=True,
+            )
+
+    def _listens(self) -> bool:
+        found = endpoints(self.settings.attempt_folder)
+        return bool(self._process) and found.get("pid") == getattr(self._process, "pid", None)
+
+    def _last_words(self) -> str:
+        try:
+            lines = (self.settings.attempt_folder / "sidecar.log").read_text(errors="replace").strip().splitlines()
+        except OSError:
+            lines = []
+        return lines[-1] if lines else f"the sidecar did not listen within {READY_DEADLINE:.0f} s"
+
+    def _watch(self) -> None:
+        while not self._stopping.wait(POLL):
+            if self._process is None or self._process.poll() is None:
+                continue
+            self._restarts += 1
+            code = self._process.returncode
+            if self._gone():
+                self._warn(f"the sidecar ended {self._restarts} times (last exit {code}); the run goes on without it")
+                return
+            self._warn(f"the sidecar ended (exit {code}); starting it again, {self._restarts} of {MAX_RESTARTS}")
+            self._spawn()
+
+
+def endpoints(folder: Path) -> dict[str, object]:
+    """
+    What the sidecar of the attempt in ``folder`` wrote down when it began to listen; empty where there is none.
+    """
+    try:
+        found = json.loads((folder / "sidecar.json").read_text())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def unfinished(url: str) -> Left:
+    """
+    What the sidecar at ``url`` still has to do.
+    """
+    try:
+        status = httpx.get(f"{url}/api/status", timeout=2.0, trust_env=False).raise_for_status().json()
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError):
+        return Left(reached=False)
+    return Left(windows=int(status.get("windows_unfinished", 0)), spans=int(status.get("spans_pending", 0)))
+
+
+@contextmanager
+def signals_to(process: "subprocess.Popen[str] | subprocess.Popen[bytes]") -> Iterator[None]:
+    """
+    Pass SIGTERM and SIGHUP on to ``process``, and SIGINT where the terminal does not do so itself.
+    """
+    terminal = os.isatty(0)
+
+    def forward(number: int, frame: object) -> None:
+        del frame
+        if not (number == signal.SIGINT and terminal) and process.poll() is None:
+            process.send_signal(number)
+
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, forward) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def run_beside(
+    command: list[str],
+    *,
+    env: dict[str, str],
+    warn: Callable[[str], None],
+    lines: Callable[[IO[str]], None] | None = None,
+    finished: Callable[[Sidecar], None] | None = None,
+) -> int:
+    """
+    Run ``command`` beside a sidecar and return its exit code (128 + n where signal n ended it).
+
+    ``lines`` is given the command's standard output to read; without it the command keeps ours. ``finished`` is
+    called after the last recording is final, while the sidecar still answers.
+
+    Raises:
+        SidecarError: the sidecar or the command could not be started.
+    """
+    sidecar = None if read(env).disabled else Sidecar(env, warn=warn)
+    if sidecar is not None:
+        sidecar.start()
+    try:
+        try:
+            process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE if lines else None, text=True)
+        except OSError as error:
+            raise SidecarError(f"cannot start {command[0]!r}: {error.strerror or error}") from None
+        with signals_to(process):
+            if lines is not None and process.stdout is not None:
+                with process.stdout:
+                    lines(process.stdout)
+            code = process.wait()
+        if sidecar is not None:
+            left = sidecar.linger()
+            if left:
+                warn(_leftovers(left))
+            if finished is not None:
+                finished(sidecar)
+        return code if code >= 0 else 128 - code
+    finally:
+        if sidecar is not None:
+            sidecar.stop()
+
+
+def _leftovers(left: Left) -> str:
+    if not left.reached:
+        return "the sidecar did not answer at the end; what it had received is in its store"
+    return f"after {LINGER:.0f} s there are left: {left.windows} windows not final, {left.spans} spans not forwarded"
