@@ -1,0 +1,135 @@
+"""
+The seam between the boundary calls and spans on one side and the window agent on the other.
+
+Owns what each side may ask of the other. ``stepscope.agent.Agent`` and ``stepscope.windows.Windows`` satisfy these
+protocols structurally; ``stepscope.testing`` has an agent of plain data that does too.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+LiveSpan = tuple[int, str, int, int]
+"""A span that is open now: span id, name, start in unix-epoch ns, ident of the thread that began it."""
+
+LiveSpans = Callable[[], Sequence[LiveSpan]]
+"""Asks for the spans that are open now; callable from any thread."""
+
+SampleRow = tuple[str, int | None, int | None, str | None, str | None]
+"""Sample id, oldest and newest version it was generated under, trace id and span id (hex) of its rollout span."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Identity:
+    """
+    Who this process is, as ``init()`` was told.
+    """
+
+    role: str
+    rank: int = 0
+    world_size: int | None = None
+    param_version: int = 0
+    resumed_from: int | None = None
+    total_steps: int | None = None
+    device_ids: tuple[str, ...] = ()
+    register_only: bool = False
+    """A driver: it is known to the sidecar and passes the run on, but has no step of its own and never records."""
+
+
+class WindowsSeam(Protocol):
+    """
+    The windows of this process. No method raises; all are called on the thread of the boundary call.
+    """
+
+    @property
+    def recording(self) -> bool:
+        """
+        Whether a window records now. Read on every span: a plain attribute.
+        """
+
+    def open(self, *, step: int, param_version: int, forced: bool = False, late: bool = False) -> bool:
+        """
+        Ask for a window and start its profiler; whether it records.
+        """
+
+    async def aopen(self, *, step: int, param_version: int, forced: bool = False, late: bool = False) -> bool:
+        """
+        The same, where the profiler's start may be a coroutine.
+        """
+
+    def started(self, *, trace_id: str, span_id: str) -> None:
+        """
+        The process's span has begun; ids in hex.
+        """
+
+    def close(self, *, version: int, reason: str = "boundary", incomplete: str = "") -> None:
+        """
+        Stop what records, if anything does; ``version`` is in force now.
+        """
+
+    async def aclose(self, *, version: int, reason: str = "boundary", incomplete: str = "") -> None:
+        """
+        The same, where the profiler's stop may be a coroutine.
+        """
+
+    def span_started(self, span_id: int, name: str) -> None:
+        """
+        A span has begun on this thread while a window records.
+        """
+
+    def span_ended(self, span_id: int) -> None:
+        """
+        A span has ended on this thread while a window records, or one that was told to :meth:`span_started`.
+        """
+
+
+class AgentSeam(Protocol):
+    """
+    The process's end of the control socket. No method raises; none but ``close`` waits longer than a deadline.
+    """
+
+    @property
+    def windows(self) -> WindowsSeam:
+        """
+        The windows of this process.
+        """
+
+    def selected(self, step: int) -> bool:
+        """
+        Whether ``step`` is selected, from the local copy of the selection.
+        """
+
+    def entered(self, step: int, version: int) -> None:
+        """
+        The process entered ``step`` with ``version`` in force.
+        """
+
+    def step_closed(self, step: int, partial: bool = False) -> None:
+        """
+        The process closed ``step``.
+        """
+
+    def samples(self, *, step: int, mini_batch: int, param_version: int, rows: Sequence[SampleRow]) -> None:
+        """
+        The samples that one mini-batch consumed.
+        """
+
+    def dropped(self, counts: Mapping[str, int]) -> None:
+        """
+        Spans that could not be delivered, by reason, since last told.
+        """
+
+    def otlp_endpoint(self) -> str:
+        """
+        Base address of the sidecar's OTLP/HTTP receiver; empty while there is none.
+        """
+
+    def register_profiler(self, profiler: object) -> None:
+        """
+        Take an engine's profiler beside the built-in ones.
+        """
+
+    def close(self, timeout: float = 5.0) -> None:
+        """
+        Leave in order: say so to the sidecar and end the threads.
+        """
