@@ -1,0 +1,244 @@
+"""
+The main job when things go wrong: killed sidecars, exceptions, signals, stops, resumes, two jobs at once.
+"""
+
+import json
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+
+from tests.integration.jobs import Job, Running, command_line, eventually, run_job, running
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
+
+SYNC = ("--sync", "--steps", "5", "--mini-batches-per-step", "2", "--seed", "7")
+
+
+def sidecar(directory: Path) -> dict[str, Any]:
+    """
+    What the running sidecar of the newest attempt wrote down.
+    """
+
+    def look() -> dict[str, Any] | None:
+        for path in directory.glob("*/sidecar.json"):
+            if not path.parent.is_symlink():
+                found: dict[str, Any] = json.loads(path.read_text())
+                return found
+        return None
+
+    return eventually(look)
+
+
+def recording(directory: Path) -> list[dict[str, Any]]:
+    """
+    The windows that are recording now.
+    """
+    found: list[dict[str, Any]] = json.loads(command_line(directory, "windows", "--json"))
+    return [window for window in found if window["state"] == "recording"]
+
+
+def rewards(job: Job) -> list[float]:
+    """
+    The reward of each step, exactly as the job printed it.
+    """
+    assert job.code == 0, job.errors
+    return [row["reward"] for row in job.rows if "reward" in row]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
+    """
+    The rewards of a synchronous run that never heard of stepscope.
+    """
+    return rewards(run_job(tmp_path_factory.mktemp("bare"), *SYNC, "--no-stepscope", alone=True))
+
+
+def test_profiling_does_not_change_the_training(tmp_path: Path, undisturbed: list[float]) -> None:
+    """
+    A run that is recorded has, to the last bit, the rewards of one without stepscope.
+    """
+    job = run_job(tmp_path, *SYNC, STEPSCOPE_STEPS="1,3-5", STEPSCOPE_LEVEL="ops")
+
+    assert undisturbed == rewards(job)
+    assert {"ready": 8} == job.states()
+
+
+def test_disabled_means_disabled(tmp_path: Path, undisturbed: list[float]) -> None:
+    """
+    With STEPSCOPE_DISABLED=1 nothing is started or written, and the training is the same.
+    """
+    job = run_job(tmp_path, *SYNC, STEPSCOPE_STEPS="2", STEPSCOPE_DISABLED="1")
+
+    assert undisturbed == rewards(job)
+    assert [] == list(tmp_path.rglob("stepscope.db"))
+
+
+def test_a_sidecar_killed_half_way_changes_nothing(tmp_path: Path, undisturbed: list[float]) -> None:
+    """
+    kill -9 of the sidecar inside a window: the run goes on, a restarted sidecar finishes the window.
+    """
+    with running(tmp_path, *SYNC, STEPSCOPE_STEPS="1-5", STEPSCOPE_LEVEL="ops") as job:
+        job.wait_for_step(2)
+        eventually(lambda: recording(tmp_path))
+        os.kill(sidecar(tmp_path)["pid"], signal.SIGKILL)
+        done = job.end()
+
+    assert undisturbed == rewards(done)
+    assert {"ready": 10} == done.states()
+    assert {1, 2, 3, 4, 5} <= {span["attributes"]["rl.step"] for span in done.named("rl.step")}
+    assert any("starting it again" in line for line in done.errors.splitlines())
+
+
+def test_without_a_sidecar_the_run_is_unaffected(tmp_path: Path, undisturbed: list[float]) -> None:
+    """
+    Where no sidecar can be started, the training is the same and one warning says so.
+    """
+    job = run_job(
+        tmp_path, *SYNC, alone=True, STEPSCOPE_STEPS="2", STEPSCOPE_SOCKET=str(tmp_path / "nobody" / "listens.sock")
+    )
+
+    assert undisturbed == rewards(job)
+
+
+def test_first_and_last_step_are_recorded_and_nothing_after(tmp_path: Path) -> None:
+    """
+    Steps 1 and last are recorded whole; a selected step that never ends in an update records nothing.
+    """
+    job = run_job(tmp_path, "--steps", "4", "--mini-batches-per-step", "4", STEPSCOPE_STEPS="1,4,5")
+    ready = sorted((window["step"], window["role"]) for window in job.windows if window["state"] == "ready")
+
+    assert 0 == job.code, job.errors
+    assert [(1, "rollouter"), (1, "trainer"), (4, "rollouter"), (4, "trainer")] == ready
+    assert 4 == len(job.windows)
+    assert all(window["complete"] for window in job.windows)
+
+
+def test_an_exception_in_the_loop_leaves_a_finished_window(tmp_path: Path) -> None:
+    """
+    The trainer raises inside a recorded step: the job fails, no profiler stays on, what was recorded is kept.
+    """
+    job = run_job(tmp_path, "--steps", "6", "--fail-at-step", "3", STEPSCOPE_STEPS="3", STEPSCOPE_LEVEL="ops")
+    trainer = [window for window in job.windows if window["role"] == "trainer"]
+
+    assert 0 != job.code
+    assert ["ready"] == [window["state"] for window in trainer]
+    assert [False] == [window["complete"] for window in trainer]
+    assert all(Path(window["artifact"]).exists() for window in trainer)
+    assert set(job.states()) <= {"ready"}
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_leaves_finished_windows(tmp_path: Path, number: signal.Signals) -> None:
+    """
+    Ctrl-C and SIGTERM end the job in order: every window is final, no process is left.
+    """
+    with running(tmp_path, "--steps", "500", STEPSCOPE_STEPS="every:1", STEPSCOPE_LEVEL="ops") as job:
+        job.wait_for_step(2)
+        eventually(lambda: recording(tmp_path))
+        pid = sidecar(tmp_path)["pid"]
+        job.process.send_signal(number)
+        done = job.end()
+
+    assert 128 + number == done.code, done.errors
+    assert not psutil.pid_exists(pid)
+    assert set(done.states()) <= {"ready", "aborted", "denied"}
+    assert done.states()["ready"] >= 4
+
+
+def test_a_resumed_run_starts_no_window_late(tmp_path: Path) -> None:
+    """
+    Resume at version 3: no window for a step at or below it, other trace ids, and the attempt says where it resumed.
+    """
+    store = str(tmp_path / "checkpoints")
+    first = run_job(
+        tmp_path / "a", "--steps", "3", "--checkpoint-every", "3", "--checkpoints", store, STEPSCOPE_STEPS="3-5"
+    )
+    second = run_job(
+        tmp_path / "b",
+        "--steps",
+        "6",
+        "--resume",
+        "latest",
+        "--checkpoints",
+        store,
+        STEPSCOPE_STEPS="3-5",
+    )
+
+    assert (0, 0) == (first.code, second.code), second.errors
+    assert {3} == {window["step"] for window in first.windows}
+    assert {4, 5} == {window["step"] for window in second.windows}
+    assert {"ready": 4} == second.states()
+    assert not {span["trace_id"] for span in first.spans} & {span["trace_id"] for span in second.spans}
+    assert {3} == {span["resource"].get("rl.resumed_from") for span in second.named("rl.step")}
+
+
+def test_stop_inside_a_window_and_profile_again(tmp_path: Path) -> None:
+    """
+    `stepscope stop` closes open windows and denies new ones until `stepscope profile`.
+    """
+    with running(tmp_path, "--steps", "60", STEPSCOPE_STEPS="every:1", STEPSCOPE_LEVEL="ops") as job:
+        job.wait_for_step(2)
+        eventually(lambda: recording(tmp_path))
+        command_line(tmp_path, "stop")
+        at = max(row["step"] for row in job.rows)
+        job.wait_for_step(at + 3)
+        quiet = recording(tmp_path)
+        command_line(tmp_path, "profile", "--steps", "every:1")
+        eventually(lambda: recording(tmp_path))
+        job.process.send_signal(signal.SIGTERM)
+        done = job.end()
+    stopped = [
+        window for window in done.windows if window["reason"] == "stopped_by_user" and window["state"] == "ready"
+    ]
+
+    assert [] == quiet
+    assert stopped
+    assert {False} == {window["complete"] for window in stopped}
+
+
+def test_two_jobs_at_once_do_not_meet(tmp_path: Path) -> None:
+    """
+    The same job twice on one machine at once: separate sidecars, stores, traces and windows.
+    """
+    arguments = ("--steps", "4", "--mini-batches-per-step", "2")
+    with (
+        running(tmp_path, *arguments, STEPSCOPE_STEPS="2", STEPSCOPE_RUN="twin") as first,
+        running(tmp_path, *arguments, STEPSCOPE_STEPS="3", STEPSCOPE_RUN="twin") as second,
+    ):
+        codes = (first.end().code, second.end().code)
+    folders = sorted(path for path in tmp_path.glob("twin-*"))
+    jobs = [Job(tmp_path, 0, "", "", run=folder.name) for folder in folders]
+
+    assert (0, 0) == codes
+    assert 2 == len(jobs)
+    assert {(2,), (3,)} == {tuple({window["step"] for window in job.windows}) for job in jobs}
+    assert not {span["trace_id"] for span in jobs[0].spans} & {span["trace_id"] for span in jobs[1].spans}
+
+
+def _metrics(job: Running, look: Callable[[str], bool]) -> str:
+    def found() -> str | None:
+        answer = httpx.get(f"{sidecar(job.directory)['http']}/metrics", trust_env=False)
+        return answer.text if answer.status_code == 200 and look(answer.text) else None
+
+    return eventually(found, deadline=60)
+
+
+def test_metrics_are_there_while_the_job_runs(tmp_path: Path) -> None:
+    """
+    The sidecar's exposition shows versions, buckets, windows and stall while the job runs.
+    """
+    with running(tmp_path, "--steps", "40", STEPSCOPE_STEPS="2", STEPSCOPE_LEVEL="ops") as job:
+        job.wait_for_step(4)
+        text = _metrics(job, lambda body: 'outcome="ready"' in body and "stepscope_bucket_seconds_total{" in body)
+        job.process.send_signal(signal.SIGTERM)
+        job.end()
+
+    assert 'stepscope_param_version{role="trainer"}' in text
+    assert 'stepscope_profiling_stall_seconds_total{phase="stop"' in text
+    assert "stepscope_sample_staleness_versions_bucket" in text
