@@ -1,0 +1,110 @@
+"""
+What is to be recorded: selection, ranks, tools and level in force, their revision, and who said so.
+
+Pure values. The environment of the first registration is only the initial value; a person's order (API, command line)
+overrides it, and a later registration whose environment differs is answered with a warning.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from stepscope import names
+from stepscope.errors import ConfigurationError
+from stepscope.selection import Ranks, Selection
+from stepscope.settings import Settings, read
+
+ENVIRONMENT = "environment"
+"""The source of a selection that no person has changed."""
+
+SHARED = (names.STEPS, names.TOOLS, names.LEVEL_ENV, names.RANKS)
+"""The settings that processes of one run should agree on."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Plan:
+    """
+    The plan in force. ``texts`` are the settings it was first made of, as they were written.
+    """
+
+    selection: Selection
+    ranks: Ranks
+    tools: Mapping[str, str]
+    level: str
+    revision: int = 1
+    stopped: bool = False
+    source: str = ENVIRONMENT
+    ordered_unix_ns: int = 0
+    """When a person last changed it; 0 if nobody has."""
+    texts: Mapping[str, str]
+    settled: bool = False
+    """A process has registered: what it brought along holds."""
+
+    @classmethod
+    def of(cls, settings: Settings, *, environment: Mapping[str, str]) -> "Plan":
+        """
+        The plan that the sidecar's own ``environment``, read as ``settings``, makes.
+        """
+        return cls(
+            selection=settings.selection,
+            ranks=settings.ranks,
+            tools=settings.tools,
+            level=settings.level,
+            texts={name: environment.get(name, "").strip() for name in SHARED},
+        )
+
+    def tool(self, role: str) -> str:
+        """
+        The profiler configured for ``role``.
+        """
+        return self.tools.get(role) or self.tools.get("") or "torch"
+
+    def selected(self, *, step: int, role: str, rank: int) -> bool:
+        """
+        Whether this rank's part of ``step`` is to be recorded.
+        """
+        return not self.stopped and step in self.selection and self.ranks.holds(role=role, rank=rank)
+
+    def registered(self, environment: Mapping[str, str]) -> tuple["Plan", list[str]]:
+        """
+        The plan after a process with ``environment`` registered, and what that process has to be warned of.
+        """
+        told = {name: environment.get(name, "").strip() for name in SHARED}
+        if self.settled:
+            return self, [
+                f"{name}={told[name]!r} here differs from {self.texts[name]!r}, which the run began with and keeps"
+                for name in SHARED
+                if told[name] and told[name] != self.texts[name]
+            ]
+        try:
+            found = read({name: text for name, text in told.items() if text})
+        except ConfigurationError as error:
+            return self, [f"{error}; the sidecar's own setting holds"]
+        plan = replace(self, settled=True, texts={name: told[name] or self.texts[name] for name in SHARED})
+        if told[names.STEPS] and self.source == ENVIRONMENT:
+            plan = replace(plan, selection=found.selection)
+        if told[names.RANKS]:
+            plan = replace(plan, ranks=found.ranks)
+        if told[names.TOOLS]:
+            plan = replace(plan, tools=found.tools)
+        if told[names.LEVEL_ENV]:
+            plan = replace(plan, level=found.level)
+        return plan, []
+
+    def ordered(self, selection: Selection, *, source: str, unix_ns: int) -> "Plan":
+        """
+        The plan after a person named new steps; that also takes a stop back.
+        """
+        return replace(
+            self,
+            selection=selection,
+            revision=self.revision + 1,
+            stopped=False,
+            source=source,
+            ordered_unix_ns=unix_ns,
+        )
+
+    def halted(self, *, source: str, unix_ns: int) -> "Plan":
+        """
+        The plan after a person stopped everything.
+        """
+        return replace(self, revision=self.revision + 1, stopped=True, source=source, ordered_unix_ns=unix_ns)
