@@ -10,7 +10,7 @@ import importlib
 import sys
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,12 @@ PAGE = "reference.md"
 
 COMMAND_LINE = "stepscope_sidecar.cli"
 """The module whose ``app`` is the command line."""
+
+REFERENCE_JOB = "stepscope_trainer.config"
+"""The module whose ``Config`` holds the options of the reference job."""
+
+TEST_SWITCH = "test_"
+"""Options of the reference job that begin so are for the project's own tests."""
 
 EXAMPLES = ("3", "3,10-12", "every:5", "every:5@1", "v3", "")
 """Selections shown with the steps they name."""
@@ -197,6 +203,25 @@ def command_section(words: Words) -> list[str]:
     return lines
 
 
+def job_section(words: Words) -> list[str]:
+    """
+    The options of the reference job.
+    """
+    rows = []
+    for item in fields(importlib.import_module(REFERENCE_JOB).Config):
+        if item.name.startswith(TEST_SWITCH):
+            continue
+        spelling = f"--{item.name.replace('_', '-')}"
+        if item.default is True:
+            spelling += f" / --no-{spelling[2:]}"
+        elif item.default is not False:
+            spelling += f" {item.metadata['metavar']}"
+        default = "" if isinstance(item.default, bool) else code(item.default)
+        rows.append((code(spelling), default, item.metadata["help"]))
+    lines = [f"## {words.page['job']}", "", words.page["job_intro"], ""]
+    return lines + table([words.page["option"], words.page["default"], words.page["meaning"]], rows)
+
+
 def paragraphs(text: str) -> list[str]:
     """
     Help text as Markdown: form feeds, which end a help text for click, and what follows them are left out.
@@ -241,7 +266,7 @@ def render(language: str) -> str:
         lines += [f"### {page[section]}", "", page[f"{section}_intro"], ""]
         lines += table([page["value"], page["meaning"]], [(code(n), text) for n, text in ordered(lists, section)])
 
-    lines += command_section(words)
+    lines += command_section(words) + job_section(words)
     return "\n".join(lines).rstrip() + "\n"
 
 
