@@ -47,6 +47,11 @@ class WindowsSeam(Protocol):
         Whether a window records now. Read on every span: a plain attribute.
         """
 
+    def outcome(self) -> Mapping[str, str]:
+        """
+        What became of the window asked for last: its ``state``, ``reason`` and ``window`` (id), each maybe empty.
+        """
+
     def open(self, *, step: int, param_version: int, forced: bool = False, late: bool = False) -> bool:
         """
         Ask for a window and start its profiler; whether it records.

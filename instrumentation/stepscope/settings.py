@@ -111,7 +111,7 @@ def read(environment: Mapping[str, str] | None = None) -> Settings:
     """
     env = os.environ if environment is None else environment
     _check_names(env)
-    value = {name: env[name].strip() for name in names.ENVIRONMENT if env.get(name, "").strip()}
+    value: dict[str, str] = {str(name): env[name].strip() for name in names.ENVIRONMENT if env.get(name, "").strip()}
     defaults = Settings()
 
     def get(name: str, default: str) -> str:
@@ -197,7 +197,7 @@ def _size(name: str, text: str | None, default: int) -> int:
     match = re.fullmatch(r"(\d+)\s*([KMGT]?)i?B?", text, re.IGNORECASE)
     if not match:
         raise ConfigurationError(f"{name}={text!r} is not a whole number; 500M and 2G are understood too")
-    return int(match[1]) * 1024 ** " KMGT".index(match[2].upper() or " ")
+    return int(match[1]) * int(1024 ** " KMGT".index(match[2].upper() or " "))
 
 
 def _address(name: str, text: str) -> tuple[str, int]:

@@ -1,0 +1,188 @@
+"""
+The one session of this process: how it begins, which one is in force, and that it ends.
+
+Light until ``init()``: the OpenTelemetry SDK and everything of ours behind it is imported there.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import threading
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from stepscope import ids, names, settings
+from stepscope.complaints import complaints
+from stepscope.errors import ConfigurationError
+from stepscope.seam import Identity, LiveSpan
+
+if TYPE_CHECKING:
+    from stepscope.lifetime import Lifetime
+    from stepscope.session import Session
+    from stepscope.settings import Settings
+
+EXIT_TIMEOUT = 5.0
+"""Seconds that leaving may take beyond the profiler's own stop: a sidecar that is there takes milliseconds."""
+
+session: Session | None = None
+"""The one in force; None while stepscope is off. Read on every call of :mod:`stepscope.sdk`."""
+
+_lifetime: Lifetime | None = None
+_lock = threading.RLock()
+
+
+def init(
+    *,
+    role: str,
+    rank: int = 0,
+    world_size: int | None = None,
+    param_version: int = 0,
+    resumed_from: int | None = None,
+    total_steps: int | None = None,
+    device_ids: Iterable[str | int] = (),
+    register_only: bool = False,
+) -> None:
+    """
+    Register this process as rank ``rank`` of ``role``. Again with the same arguments: nothing; with others: anew.
+
+    Call it before training, on the main thread, once CUDA is set up. ``resumed_from`` is the version a checkpoint
+    held. ``register_only`` is for a driver, which passes the run on to its workers but has no step of its own.
+
+    Raises:
+        ConfigurationError: a setting or an argument cannot be used.
+    """
+    if _disabled():
+        return
+    chosen = settings.read()
+    identity = _identity(
+        role=role,
+        rank=rank,
+        world_size=world_size,
+        param_version=param_version,
+        resumed_from=resumed_from,
+        total_steps=total_steps,
+        device_ids=tuple(str(device) for device in device_ids),
+        register_only=register_only,
+    )
+    with _lock:
+        if session is not None:
+            if session.identity == identity:
+                return
+            _end(session, reason=names.Reason.REREGISTERED, timeout=EXIT_TIMEOUT)
+        _begin(_export(chosen), identity)
+
+
+def shutdown(*, timeout: float = EXIT_TIMEOUT) -> None:
+    """
+    End what is open and deliver what is left. Happens by itself when the process ends; twice is once.
+    """
+    if (leaving := session) is not None:
+        _end(leaving, reason=names.Reason.PROCESS_EXIT, timeout=timeout)
+        if _lifetime is not None:
+            _lifetime.release_sigterm()
+
+
+def use(other: Session | None) -> Session | None:
+    """
+    Put ``other`` in force and return the one that was: for tests, see :mod:`stepscope.testing`.
+    """
+    global session
+    with _lock:
+        before, session = session, other
+    return before
+
+
+def _disabled() -> bool:
+    flag = {name: value for name, value in os.environ.items() if name == names.DISABLED}
+    return settings.read(flag).disabled
+
+
+def _identity(
+    *,
+    role: str,
+    rank: int,
+    world_size: int | None,
+    param_version: int,
+    resumed_from: int | None,
+    total_steps: int | None,
+    device_ids: tuple[str, ...],
+    register_only: bool,
+) -> Identity:
+    if not settings.RUN_PATTERN.fullmatch(role):
+        raise ConfigurationError(f"role={role!r}: use letters, digits, '.', '_' and '-'; for example trainer")
+    for argument, value in (("rank", rank), ("param_version", param_version)):
+        if value < 0:
+            raise ConfigurationError(f"{argument}={value!r} must be at least 0")
+    return Identity(
+        role=role,
+        rank=rank,
+        world_size=world_size,
+        param_version=param_version,
+        resumed_from=resumed_from,
+        total_steps=total_steps,
+        device_ids=device_ids,
+        register_only=register_only,
+    )
+
+
+def _export(chosen: Settings) -> Settings:
+    """
+    Fill in run, attempt and folder, and put them into the environment, so that children take part in the same run.
+    """
+    filled = dataclasses.replace(
+        chosen,
+        run=chosen.run or "run",
+        attempt=chosen.attempt or ids.new_attempt(),
+        directory=chosen.directory.absolute(),
+    )
+    os.environ[names.RUN_ENV] = filled.run
+    os.environ[names.ATTEMPT_ENV] = filled.attempt
+    os.environ[names.DIR] = str(filled.directory)
+    return filled
+
+
+def _begin(chosen: Settings, identity: Identity) -> None:
+    global session, _lifetime
+    from stepscope.agent import Agent
+    from stepscope.export import Outbox, upstream
+    from stepscope.lifetime import Lifetime
+    from stepscope.session import Session
+
+    def live_spans() -> Sequence[LiveSpan]:
+        return session.spans.live() if session is not None else []
+
+    try:
+        agent = Agent.start(chosen, identity, live_spans=live_spans)
+    except ConfigurationError:
+        raise
+    except Exception as error:  # noqa: BLE001 - without an agent training goes on, unobserved
+        complaints.fault("init", error)
+        return
+    outbox = Outbox(endpoint=agent.otlp_endpoint, upstream=upstream(os.environ), dropped=agent.dropped)
+    try:
+        session = Session(settings=chosen, identity=identity, agent=agent, sink=outbox)
+    except BaseException:
+        outbox.shutdown(0.0)
+        agent.close(1.0)
+        raise
+    if _lifetime is None:
+        _lifetime = Lifetime(shutdown=shutdown, forget=_forget)
+        _lifetime.install()
+    else:
+        _lifetime.guard_sigterm()
+
+
+def _end(leaving: Session, *, reason: names.Reason, timeout: float) -> None:
+    global session
+    leaving.close(reason=reason, timeout=timeout)
+    if session is leaving:
+        session = None
+
+
+def _forget() -> None:
+    global session, _lock
+    _lock = threading.RLock()
+    if session is not None:
+        session.forget()
+        session = None

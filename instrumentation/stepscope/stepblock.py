@@ -1,0 +1,73 @@
+"""
+The block of a trainer's step, of either kind: it enters and leaves, and hides nothing of what happens inside.
+"""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from stepscope import registration
+from stepscope.complaints import complaints
+from stepscope.flow import adrive, drive
+
+if TYPE_CHECKING:
+    from stepscope.session import Session
+
+
+class StepBlock:
+    """
+    One step of the trainer, as ``with`` and ``async with``.
+    """
+
+    __slots__ = ("_profile", "_session")
+
+    def __init__(self, profile: bool | None) -> None:
+        self._profile = profile
+        self._session: Session | None = None
+
+    def __enter__(self) -> StepBlock:
+        """
+        Enter the step: open its window if one is due.
+        """
+        if (session := self._take()) is not None:
+            drive(session.boundary.enter(self._profile), session.agent.windows)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, stack: TracebackType | None
+    ) -> None:
+        """
+        Leave the step; after ``weights_published()`` nothing is left to do.
+        """
+        if (session := self._give()) is not None:
+            drive(session.boundary.leave(error), session.agent.windows)
+
+    async def __aenter__(self) -> StepBlock:
+        """
+        Enter the step, awaiting the start of an engine's profiler.
+        """
+        if (session := self._take()) is not None:
+            await adrive(session.boundary.enter(self._profile), session.agent.windows)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, stack: TracebackType | None
+    ) -> None:
+        """
+        Leave the step, awaiting the stop of an engine's profiler.
+        """
+        if (session := self._give()) is not None:
+            await adrive(session.boundary.leave(error), session.agent.windows)
+
+    def _take(self) -> Session | None:
+        session = registration.session
+        if session is not None and session.state.inside:
+            complaints.warn("nested step", "step() inside a step: the inner one is ignored")
+            return None
+        self._session = session
+        return session
+
+    def _give(self) -> Session | None:
+        session, self._session = self._session, None
+        return session if session is registration.session else None
