@@ -1,0 +1,3 @@
+"""
+Tests of one part, in one process each.
+"""
