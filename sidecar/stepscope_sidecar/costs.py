@@ -35,7 +35,7 @@ class _Part:
     One process's part of a step while it is being read.
     """
 
-    wall: float = 0.0
+    wall: list[tuple[int, int]] = field(default_factory=list)
     work: float = 0.0
     productive: list[tuple[int, int]] = field(default_factory=list)
     over: bool = False
@@ -101,7 +101,7 @@ def _read(connection: sqlite3.Connection, step: int) -> dict[Key, _Part]:
         start, end = row["start_unix_ns"], row["end_unix_ns"]
         attributes = orjson.loads(row["attributes"])
         if row["name"] == names.RL_STEP_PROCESS:
-            part.wall += (end - start) / 1e9
+            part.wall.append((start, end))
             part.over = True
             part.partial = part.partial or bool(attributes.get(names.PARTIAL))
         else:
@@ -114,14 +114,15 @@ def _process_step(key: Key, step: int, part: _Part, window: sqlite3.Row | None) 
     stalls: dict[str, float] = orjson.loads(window["stall_seconds"]) if window is not None else {}
     stopped = int(sum(stalls.get(phase, 0.0) for phase in STALL_IN_STEP) * 1e9)
     closed = window["closed_unix_ns"] if window is not None else 0
+    # A window that closed within the step stopped its profiler there: that time is stall, and not slowdown too.
+    stall = (closed, closed + stopped)
     return ProcessStep(
         role=key[0],
         rank=key[1],
         step=step,
         profiled=window is not None,
-        # A window that closed within the step stopped its profiler there: that time is stall, and not slowdown too.
-        productive=union(part.productive, without=(closed, closed + stopped)) / 1e9,
-        wall=part.wall,
+        productive=union(part.productive, without=stall) / 1e9,
+        wall=union(part.wall, without=stall) / 1e9,
         work=part.work,
         stall=sum(stalls.values()),
     )

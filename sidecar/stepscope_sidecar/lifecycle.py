@@ -1,0 +1,159 @@
+"""
+Being the one sidecar of an attempt: lock, folders, what is written down about it, and the STOP file.
+
+Owns files only. The lock is a flock beside the socket, held as long as the process lives: the kernel lets go of it
+however the process ends, so nothing has to be cleaned up after a kill.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+
+from stepscope.errors import ConfigurationError
+from stepscope.settings import MAX_SOCKET_PATH, Settings
+
+STOP_FILE = "STOP"
+"""In STEPSCOPE_DIR: stops all recording of the runs in it."""
+
+SIDECAR_FILE = "sidecar.json"
+"""In the attempt's folder: where its sidecar listens."""
+
+FOLDER_MODE = 0o700
+"""The folder of the control sockets is for this user alone."""
+
+
+class Lock:
+    """
+    Held by the one sidecar of an attempt.
+    """
+
+    def __init__(self, handle: int) -> None:
+        """
+        Use :func:`acquire`.
+        """
+        self._handle = handle
+
+    def release(self) -> None:
+        """
+        Let another sidecar take over. The file stays: removing it would let two hold locks of two files.
+        """
+        os.close(self._handle)
+
+
+def acquire(path: Path) -> Lock | None:
+    """
+    The lock for the control socket at ``path``, or None if another sidecar holds it.
+
+    Makes the socket's folder, and removes a socket that was left there: whoever holds the lock may.
+
+    Raises:
+        ConfigurationError: the folder cannot be made, or belongs to somebody else.
+    """
+    if len(os.fsencode(path)) > MAX_SOCKET_PATH:
+        raise ConfigurationError(f"socket path {path} is longer than {MAX_SOCKET_PATH} bytes; set STEPSCOPE_SOCKET")
+    _own_folder(path.parent)
+    try:
+        handle = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        raise ConfigurationError(f"cannot lock {path}: {error.strerror}; set STEPSCOPE_SOCKET") from None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(handle)
+        return None
+    path.unlink(missing_ok=True)
+    return Lock(handle)
+
+
+def prepare(settings: Settings) -> None:
+    """
+    Make the attempt's folder, and point ``latest`` to it.
+
+    Raises:
+        ConfigurationError: STEPSCOPE_DIR cannot be written.
+    """
+    folder = settings.attempt_folder
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        replace_link(folder.parent / "latest", folder.name)
+    except OSError as error:
+        raise ConfigurationError(f"STEPSCOPE_DIR={folder.parent}: cannot write there ({error.strerror})") from None
+
+
+def replace_link(link: Path, target: str) -> None:
+    """
+    Make ``link`` point to ``target``, at no moment missing. A folder of that name is left alone.
+    """
+    if link.is_dir() and not link.is_symlink():
+        return
+    new = link.with_name(f".{link.name}-{os.getpid()}")
+    new.unlink(missing_ok=True)
+    new.symlink_to(target)
+    new.replace(link)
+
+
+def announce(folder: Path, values: Mapping[str, object]) -> None:
+    """
+    Write down where this sidecar listens; a reader sees all of it or the former one.
+    """
+    new = folder / f".{SIDECAR_FILE}-{os.getpid()}"
+    new.write_text(json.dumps(dict(values)) + "\n")
+    new.replace(folder / SIDECAR_FILE)
+
+
+def announced(folder: Path) -> dict[str, object]:
+    """
+    What the former sidecar of this attempt wrote down; empty if there was none.
+    """
+    try:
+        found = json.loads((folder / SIDECAR_FILE).read_text())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def former_port(folder: Path, key: str, host: str) -> int:
+    """
+    The port that the former sidecar listened on at ``host`` for ``key`` of its file, so that peers find us again.
+    """
+    text = str(announced(folder).get(key, ""))
+    before, _, port = text.removeprefix("http://").rpartition(":")
+    return int(port) if before.strip("[]") == host and port.isdigit() else 0
+
+
+def stop_asked(directory: Path, *, since_unix_ns: int) -> bool:
+    """
+    Whether there is a STOP file that is newer than a person's last order: `profile` overrides an older one.
+    """
+    with contextlib.suppress(OSError):
+        return (directory / STOP_FILE).stat().st_mtime_ns > since_unix_ns
+    return False
+
+
+def tree_bytes(folder: Path) -> int:
+    """
+    Bytes of all recordings below ``folder``, raw ones and leftovers included; what vanishes meanwhile counts nothing.
+    """
+    total = 0
+    for step in folder.glob("step-*"):
+        for root, _, files in os.walk(step):
+            for name in files:
+                with contextlib.suppress(OSError):
+                    total += Path(root, name).lstat().st_size
+    return total
+
+
+def _own_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+        found = folder.lstat()
+    except OSError as error:
+        raise ConfigurationError(f"cannot make {folder}: {error.strerror}; set STEPSCOPE_SOCKET") from None
+    if stat.S_ISLNK(found.st_mode) or found.st_uid != os.getuid():
+        raise ConfigurationError(f"{folder} belongs to user {found.st_uid}; set STEPSCOPE_SOCKET to a path of your own")
+    if found.st_mode & 0o022:
+        raise ConfigurationError(f"others can write to {folder}; set STEPSCOPE_SOCKET to a folder of your own (0700)")
