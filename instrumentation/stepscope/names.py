@@ -237,7 +237,7 @@ METRICS = (
         name="stepscope_profiling_overhead_ratio",
         kind="gauge",
         labels=("role",),
-        help="(stall + slowdown) / unprofiled productive seconds, over the profiled steps so far; absent while unknown.",
+        help="(stall + slowdown) / unprofiled productive seconds, over profiled steps; absent while unknown.",
     ),
     Metric(
         name="stepscope_profiling_wall_overhead_ratio",
