@@ -93,6 +93,7 @@ class Incomplete(StrEnum):
     MARKERS_MISSING = "markers_missing"
     TRUNCATED = "truncated"
     PROFILER_STOLEN = "profiler_stolen"
+    CLOSED_LATE = "closed_late"
 
 
 class Level(StrEnum):
