@@ -58,7 +58,8 @@ RL_STEP_PROCESS = Name("rl.step.process", "one process's part of a step; the win
 TRAIN_WAIT_SAMPLES = Name("train.wait_samples", "the trainer waits for samples (idle)")
 TRAIN_LOG_PROB = Name("train.log_prob", "log-probabilities of the samples under the trainer's weights")
 TRAIN_UPDATE_ACTOR = Name("train.update_actor", "forward, backward and optimizer step of one mini-batch")
-WEIGHTS_PUBLISH = Name("weights.publish", "the trainer hands the new weights over and waits for acknowledgements")
+WEIGHTS_PUBLISH = Name("weights.publish", "the trainer hands the new weights over")
+WEIGHTS_WAIT = Name("weights.wait", "a trainer rank waits until every live replica has acknowledged the weights (idle)")
 WEIGHTS_LOAD = Name("weights.load", "a replica takes the new weights in")
 ROLLOUT_GENERATE = Name("rollout.generate", "one request, from its start to its end, however many versions it saw")
 ROLLOUT_PAUSE = Name("rollout.pause", "a replica brings generation to a halt before an update")
@@ -75,6 +76,7 @@ SPANS = (
     TRAIN_LOG_PROB,
     TRAIN_UPDATE_ACTOR,
     WEIGHTS_PUBLISH,
+    WEIGHTS_WAIT,
     WEIGHTS_LOAD,
     ROLLOUT_GENERATE,
     ROLLOUT_PAUSE,
@@ -103,6 +105,7 @@ WORK = Name("rl.work", "float: units of work in this span, what slowdown is meas
 REWARD = Name("rl.reward", "float: mean reward of the samples of this span")
 SAMPLE_ID = Name("rl.sample.id", "str: the sample, as the sample table names it")
 STALENESS = Name("rl.staleness", "float: mean of the version in force less the version generated with, in versions")
+SAMPLES_DROPPED = Name("rl.samples.dropped", "int, on train.wait_samples: samples dropped as too stale meanwhile")
 REQUESTS_UNTRACED = Name("rl.requests.untraced", "int, on rl.step.process: requests beyond the span budget")
 RUN = Name("rl.run", "str, resource: the name of the training job")
 ATTEMPT = Name("rl.attempt", "str, resource: the start of the job that this process belongs to")
@@ -142,6 +145,7 @@ ATTRIBUTES = (
     REWARD,
     SAMPLE_ID,
     STALENESS,
+    SAMPLES_DROPPED,
     REQUESTS_UNTRACED,
     RUN,
     ATTEMPT,
