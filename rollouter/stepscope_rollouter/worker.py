@@ -1,0 +1,371 @@
+"""
+A rollouter replica: claims prompts, has its engine answer them, hands samples over, and takes new weights in.
+
+Owns the order of an update on a replica. Everything here runs on one event loop, the boundary calls included, because a
+profiler has to be stopped by the thread that started it. The engine, the queue, the task and the instrumentation come
+in from the job.
+"""
+
+import asyncio
+import hashlib
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from stepscope_rollouter.engines import Engine
+from stepscope_rollouter.queue import Batch, Claim
+from stepscope_rollouter.samples import Answer, Group, Request, Sample
+from stepscope_rollouter.scope import Scope, Span
+
+CLOSE_SECONDS = 5.0
+"""Enough to write a recording and flush the spans of a step; the job kills what takes much longer."""
+
+
+class Problem(Protocol):
+    """
+    A prompt.
+    """
+
+    @property
+    def prompt(self) -> tuple[int, ...]:
+        """
+        In tokens.
+        """
+
+
+class Task(Protocol):
+    """
+    What is asked, and what an answer is worth.
+    """
+
+    @property
+    def validation(self) -> Sequence[Any]:
+        """
+        The problems held out.
+        """
+
+    @property
+    def end(self) -> int:
+        """
+        The token that ends an answer.
+        """
+
+    @property
+    def answer_tokens(self) -> int:
+        """
+        The most tokens of an answer.
+        """
+
+    def problem(self, number: int) -> Any:
+        """
+        Training problem ``number``.
+        """
+
+    def reward(self, problem: Any, tokens: Sequence[int]) -> float:
+        """
+        What ``tokens`` earn as an answer.
+        """
+
+
+class Queue(Protocol):
+    """
+    The calls of the sample queue that a replica makes.
+    """
+
+    async def claim(self, replica: int, *, version: int, count: int) -> Claim:
+        """
+        Prompts to generate for.
+        """
+
+    async def room(self, *, version: int) -> None:
+        """
+        Returns when a claim can succeed.
+        """
+
+    async def put(self, group: Group) -> None:
+        """
+        Hand samples over.
+        """
+
+    async def discard(self, number: int, *, replica: int, samples: int) -> None:
+        """
+        Report samples dropped here.
+        """
+
+    async def take(self, step: int) -> Batch:
+        """
+        For trainers.
+        """
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Acknowledgement:
+    """
+    A replica has new weights in force. ``busy_seconds`` and ``samples`` are those since the update before.
+    """
+
+    replica: int
+    version: int
+    busy_seconds: float
+    samples: int
+    log_probs: list[list[float]]
+    validated: int = 0
+    right: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Plan:
+    """
+    How a replica works. ``staleness`` is the run's; ``in_hand`` how many requests it has at the same time.
+    """
+
+    rank: int
+    world: int
+    total_steps: int
+    resumed_from: int | None
+    in_hand: int
+    samples: int
+    staleness: int
+    seed: int
+    deaf: bool = False
+
+
+class Rollouter:
+    """
+    One replica. Every method is a coroutine on one event loop.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        *,
+        engine: Callable[[], Engine],
+        task: Callable[[], Task],
+        queue: Queue,
+        scope: Callable[[], Scope],
+    ) -> None:
+        """
+        Nothing is built before the first ``update``, which runs on the event loop.
+        """
+        self._plan = plan
+        self._build_engine, self._build_task, self._load_scope = engine, task, scope
+        self._queue = queue
+        self._version: int | None = None
+        self._flying: set[asyncio.Task[None]] = set()
+        self._changed = asyncio.Event()
+        self._loop: asyncio.Task[None] | None = None
+        self._wait: Span | None = None
+        self._busy_before = 0.0
+        self._samples = 0
+        self._newest_published = 0
+
+    async def start(self, *, version: int) -> None:
+        """
+        Build the engine and join the run, which goes on after ``version``.
+        """
+        self._engine, self._task, self._scope = self._build_engine(), self._build_task(), self._load_scope()
+        self._scope.init(
+            role="rollouter",
+            rank=self._plan.rank,
+            world_size=self._plan.world,
+            param_version=version,
+            resumed_from=self._plan.resumed_from,
+            total_steps=self._plan.total_steps,
+        )
+
+    async def update(
+        self, version: int, weights: Mapping[str, Tensor], *, probe: Sequence[Sequence[int]], validate: bool
+    ) -> Acknowledgement:
+        """
+        Take ``weights`` in, in the order that windows rely on: pause, loading, load, validate, loaded, resume.
+        """
+        if self._plan.deaf and self._version is not None:
+            await asyncio.Event().wait()
+        first, right, validated = self._version is None, 0, 0
+        if not first:
+            self._end_wait()
+            with self._span("rollout.pause", bucket="overhead"):
+                await self._engine.pause()
+            await self._scope.aweights_loading()
+        with self._span("weights.load", bucket="overhead"):
+            await self._engine.load(weights, version=version)
+            log_probs = await self._engine.log_probs(probe)
+        if validate:
+            with self._span("validate", bucket="overhead", after_version=version) as span:
+                right, validated = await self._validate(span)
+        await self._scope.aweights_loaded(version)
+        self._version = version
+        acknowledgement = Acknowledgement(
+            replica=self._plan.rank,
+            version=version,
+            busy_seconds=self._engine.busy_seconds - self._busy_before,
+            samples=self._samples,
+            log_probs=log_probs,
+            validated=validated,
+            right=right,
+        )
+        self._busy_before, self._samples = self._engine.busy_seconds, 0
+        await self._engine.resume()
+        self._changed.set()
+        if first:
+            self._loop = asyncio.create_task(self._generate())
+        return acknowledgement
+
+    async def start_profiling(self) -> dict[str, str]:
+        """
+        Record this replica from now on. Doing it twice is once.
+        """
+        return await self._scope.astart_profiling()
+
+    async def stop_profiling(self) -> dict[str, str]:
+        """
+        Stop recording. Doing it twice is once.
+        """
+        return await self._scope.astop_profiling()
+
+    async def stop(self) -> None:
+        """
+        Cancel what is in hand and leave the run.
+        """
+        tasks = [*self._flying, *([self._loop] if self._loop else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._end_wait()
+        await self._engine.close()
+        self._scope.shutdown(timeout=CLOSE_SECONDS)
+
+    async def check(self) -> None:
+        """
+        Returns only by raising: what went wrong in the generation of this replica.
+        """
+        while self._loop is None:
+            await self._changed.wait()
+            await asyncio.sleep(0)
+        await asyncio.shield(self._loop)
+
+    async def _generate(self) -> None:
+        """
+        Keep the engine supplied, for as long as the run lasts.
+        """
+        while True:
+            self._changed.clear()
+            version, free = self._version or 0, self._plan.in_hand - len(self._flying)
+            # With `sync` nothing is claimed before all in hand is done, so that batches don't depend on timing.
+            claim = Claim()
+            if free:
+                claim = await self._queue.claim(self._plan.rank, version=version, count=free)
+            for number in claim.numbers:
+                task = asyncio.create_task(self._request(number))
+                self._flying.add(task)
+                task.add_done_callback(self._finished)
+            if claim.numbers:
+                self._end_wait()
+                continue
+            await self._until_changed(claim.wait_for, version=version)
+
+    async def _until_changed(self, wait_for: str, *, version: int) -> None:
+        """
+        Until a request is done, there are new weights, or there is room in the queue. Idle if nothing is in hand.
+        """
+        if wait_for and not self._flying and self._wait is None:
+            self._wait = self._scope.start_span(
+                "rollout.wait", bucket="idle", attributes=None, wait_for=wait_for, request=False
+            )
+        waits: list[asyncio.Future[Any]] = [asyncio.ensure_future(self._changed.wait())]
+        if wait_for:
+            waits.append(asyncio.ensure_future(self._queue.room(version=version)))
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+
+    def _finished(self, task: "asyncio.Task[None]") -> None:
+        self._flying.discard(task)
+        self._changed.set()
+        if not task.cancelled() and (error := task.exception()) and self._loop and not self._loop.done():
+            # A request that fails ends the replica: `check` raises it by name.
+            self._loop.get_loop().call_soon(_fail, self._loop, error)
+
+    async def _request(self, number: int) -> None:
+        problem = self._task.problem(number)
+        request = Request(
+            number=number,
+            prompt=problem.prompt,
+            count=self._plan.samples,
+            seed=int.from_bytes(hashlib.sha256(f"{self._plan.seed} {number}".encode()).digest()[:4]),
+            limit=self._task.answer_tokens,
+            end=self._task.end,
+        )
+        span = self._scope.start_span(
+            "rollout.generate",
+            bucket="productive",
+            attributes={"rl.samples": request.count, "rl.sample.id": str(number)},
+            wait_for=None,
+            request=True,
+        )
+        try:
+            answers = await self._engine.generate(request)
+            tokens = sum(len(answer.tokens) for answer in answers)
+            span.set("rl.tokens", tokens)
+            span.set("rl.work", float(tokens))
+            group = self._group(number, problem, answers, span)
+            stale = (self._version or 0) - group.oldest > self._plan.staleness
+            if stale:
+                span.set("rl.bucket", "wasted")
+        except BaseException:
+            span.set("rl.bucket", "wasted")
+            raise
+        finally:
+            span.end()
+        self._samples += len(answers)
+        if stale:
+            await self._queue.discard(number, replica=self._plan.rank, samples=len(answers))
+        else:
+            await self._queue.put(group)
+
+    def _group(self, number: int, problem: Any, answers: Sequence[Answer], span: Span) -> Group:
+        return Group(
+            number=number,
+            replica=self._plan.rank,
+            prompt=problem.prompt,
+            samples=tuple(
+                Sample(
+                    id=f"{number}.{i}",
+                    tokens=answer.tokens,
+                    log_probs=answer.log_probs,
+                    versions=answer.versions,
+                    reward=self._task.reward(problem, answer.tokens),
+                )
+                for i, answer in enumerate(answers)
+            ),
+            carrier=span.carrier(),
+        )
+
+    async def _validate(self, span: Span) -> tuple[int, int]:
+        """
+        How many of this replica's share of the held-out problems are answered right, and of how many.
+        """
+        mine = self._task.validation[self._plan.rank :: self._plan.world]
+        if not mine:
+            return 0, 0
+        answers = await self._engine.greedy(
+            [problem.prompt for problem in mine], limit=self._task.answer_tokens, end=self._task.end
+        )
+        right = sum(self._task.reward(problem, answer) for problem, answer in zip(mine, answers, strict=True))
+        span.set("rl.samples", len(mine))
+        span.set("rl.reward", right / len(mine))
+        return int(right), len(mine)
+
+    def _span(self, name: str, *, bucket: str, after_version: int | None = None) -> Any:
+        return self._scope.span(name, bucket=bucket, attributes=None, after_version=after_version)
+
+    def _end_wait(self) -> None:
+        if self._wait is not None:
+            self._wait.end()
+            self._wait = None
+
+
