@@ -34,7 +34,9 @@ PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
 EXIT_USAGE = 2
 """What a shell tool returns for a wrong argument or setting."""
 
-RunOption = Annotated[str, typer.Option("--run", help="Which run: a folder in STEPSCOPE_DIR, or the start of its name.")]
+RunOption = Annotated[
+    str, typer.Option("--run", help="Which run: a folder in STEPSCOPE_DIR, or the start of its name.")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
 
