@@ -50,13 +50,23 @@ class Span:
         Begin the span now; whoever does has to :meth:`end` it.
         """
         try:
-            links = [link for link in self._links if link is not None] if self._links else ()
-            self._otel = self._spans.begin(
-                self._name, attributes=self._attributes, links=links, place=self._place, request=self._request
-            )
+            self._begin(otel_context.get_current())
         except Exception as error:  # noqa: BLE001 - must not reach the training loop
             complaints.fault("span", error)
         return self
+
+    def _begin(self, context: Context) -> None:
+        links = self._links
+        if links:
+            links = [link for link in links if link is not None]
+        self._otel = self._spans.begin(
+            self._name,
+            attributes=self._attributes,
+            links=links,  # type: ignore[arg-type]
+            place=self._place,
+            request=self._request,
+            context=context,
+        )
 
     def end(self) -> None:
         """
@@ -73,10 +83,11 @@ class Span:
         """
         Begin it, if it has not begun, and make it the current span.
         """
-        if self._otel is trace.INVALID_SPAN:
-            self.begin()
         try:
-            context = trace.set_span_in_context(self._otel)
+            context = otel_context.get_current()
+            if self._otel is trace.INVALID_SPAN:
+                self._begin(context)
+            context = trace.set_span_in_context(self._otel, context)
             if self._place is not None:
                 context = otel_context.set_value(PLACE, self._place, context)
             self._token = otel_context.attach(context)
