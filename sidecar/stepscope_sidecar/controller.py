@@ -55,6 +55,12 @@ class Controller:
         for process in processes:
             process.unlinked_at = self._world.monotonic()
             self.processes.put(process)
+            step = process.entered_step
+            if process.alive and step > process.closed_step:
+                expected = self.plan.selected(step=step, role=process.role, rank=process.rank)
+                process.enter(step, process.param_version, expected=expected)
+                if expected:
+                    self.census.expect(step)
         self.recordings.resume(windows)
 
     # Messages --------------------------------------------------------------------------------------------------

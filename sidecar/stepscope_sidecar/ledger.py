@@ -51,6 +51,14 @@ class StoreLedger:
         self._unix_ns = unix_ns
         self._newest: dict[str, int] = {}
         self._retries: deque[Work] = deque(maxlen=MAX_RETRIES)
+        self._sent = self._settled = 0
+
+    @property
+    def unsaved(self) -> int:
+        """
+        Changes that are not in the store yet.
+        """
+        return self._sent - self._settled + len(self._retries)
 
     def window(self, window: Window, *, before: Window | None) -> None:
         """
@@ -135,7 +143,11 @@ class StoreLedger:
         self._submit(lambda connection: totals.add(connection, name, labels, amount))
 
     def _submit(self, work: Work) -> None:
+        self._sent += 1
+
         def done(future: "Future[None]") -> None:
+            # On the writer's thread, which is the only one to count here.
+            self._settled += 1
             error = None if future.cancelled() else future.exception()
             if isinstance(error, (StoreFull, StoreBusy)):
                 self._retries.append(work)

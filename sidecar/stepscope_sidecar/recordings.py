@@ -58,6 +58,9 @@ class Recordings:
         Take over from a sidecar that ended: what was closed meanwhile is finalised, the rest has a time to come back.
         """
         for window in windows:
+            if self.windows.get(window.window) or (window.leased and self.windows.of_key(window.key)):
+                LOG.warning("window %s is one too many; leaving it alone", window.window)
+                continue
             self.windows.put(window)
             if window.state is State.FINALISING:
                 self._finalise(window, self._world.record(window))

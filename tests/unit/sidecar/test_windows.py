@@ -101,7 +101,9 @@ def test_a_stop_that_overtakes_the_start_keeps_the_window_closing() -> None:
     assert (State.CLOSING, 5) == (window.state, window.opened_unix_ns)
 
 
-@pytest.mark.parametrize(("state", "expected"), [("expired", State.EXPIRED), ("failed", State.FAILED), ("x", State.FAILED)])
+@pytest.mark.parametrize(
+    ("state", "expected"), [("expired", State.EXPIRED), ("failed", State.FAILED), ("x", State.FAILED)]
+)
 def test_an_ended_window_has_a_reason_from_the_closed_list(state: str, expected: State) -> None:
     """
     A reason that is not in the list becomes detail, and the list's nearest reason stands in its place.

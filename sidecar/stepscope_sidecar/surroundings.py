@@ -1,0 +1,102 @@
+"""
+What lies around the controller on this machine: close records, processes, the disk.
+
+Owns looking. Looks at the disk on a thread of its own now and then; the controller asks for the last answer.
+"""
+
+import re
+import shutil
+from collections.abc import Container, Iterator
+from pathlib import Path
+
+from stepscope import ids, wire
+from stepscope.errors import WireError
+from stepscope.settings import Settings
+from stepscope_sidecar.lifecycle import tree_bytes
+from stepscope_sidecar.windows import Window
+
+RECORD = "closed.json"
+"""The close record in a window's folder."""
+
+DISK_RESERVE = 256 * 1024**2
+"""Bytes of the file system that recordings leave free: for the store, and for the job's own checkpoints and logs."""
+
+FOLDER = re.compile(r"step-(\d{1,12})/([^/]+)-(\d+)-(\d+)/([^/]+)")
+"""A window's folder below the attempt's: step, role, rank, pid, tool."""
+
+
+class Disk:
+    """
+    How much of the disk recordings take and may take.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        """
+        Nothing is known before the first look.
+        """
+        self._folder = settings.attempt_folder
+        self._budget = settings.disk_budget
+        self.used = 0
+        self.left = 0
+        self.look()
+
+    def look(self) -> None:
+        """
+        Look again. Blocking.
+        """
+        self.used = tree_bytes(self._folder)
+        try:
+            free = shutil.disk_usage(self._folder).free - DISK_RESERVE
+        except OSError:
+            free = 0
+        self.left = max(0, min(self._budget - self.used, free))
+
+
+def read_record(path: Path, *, window: str = "") -> wire.Closed | None:
+    """
+    The close record at ``path``, of ``window`` if one is named; None if there is none that can be used.
+    """
+    try:
+        if path.stat().st_size > wire.MAX_LINE:
+            return None
+        record = wire.load_closed(path.read_bytes())
+    except (OSError, WireError):
+        return None
+    safe = "/" not in record.artifact and record.artifact not in {".", ".."}
+    return record if safe and window in {"", record.window} else None
+
+
+def alive(pid: int, process_start: int) -> bool:
+    """
+    Whether process ``pid``, begun at ``process_start``, lives; a zombie does not.
+    """
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return False
+    return state not in {"Z", "X"} and process_start in {0, ids.process_start(pid)}
+
+
+def left_behind(settings: Settings, *, known: Container[str], node: str) -> Iterator[Window]:
+    """
+    Windows that a killed sidecar granted and never wrote down: their processes closed them, the records lie there.
+    """
+    for path in sorted(settings.attempt_folder.glob(f"step-*/*/*/{RECORD}")):
+        match = FOLDER.fullmatch(path.parent.relative_to(settings.attempt_folder).as_posix())
+        record = read_record(path)
+        if match is None or record is None or record.window in known:
+            continue
+        step, role, rank, pid, tool = match.groups()
+        yield Window(
+            window=record.window,
+            step=int(step),
+            param_version=int(step) - 1,
+            role=role,
+            rank=int(rank),
+            pid=int(pid),
+            process_start=0,
+            node=node,
+            tool=tool,
+            level=record.level,
+            folder=str(path.parent.relative_to(settings.directory.absolute())),
+        )
