@@ -335,11 +335,12 @@ def decode(line: bytes) -> Message:
         raise WireError(f"message of {len(line)} bytes is over the limit of {MAX_LINE}")
     try:
         data = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise WireError(f"message is not JSON: {line[:60]!r}") from error
-    if not isinstance(data, dict) or data.get("kind") not in KINDS:
+    kind = data.get("kind") if isinstance(data, dict) else None
+    if not isinstance(kind, str) or kind not in KINDS:
         raise WireError(f"message is of no known kind: {line[:60]!r}")
-    return typing.cast("Message", _build(KINDS[data["kind"]], data))
+    return typing.cast("Message", _build(KINDS[kind], data))
 
 
 def load_closed(data: bytes) -> Closed:
