@@ -12,7 +12,9 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+
 from stepscope import names, settings
+from stepscope.testing import capture_spans
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -47,6 +49,19 @@ loop = engine = async_engine = batch = Loop()
 rank, world_size, replica, updates, version = 0, 1, 0, 2, 1
 """
 """Names that the examples use and do not define."""
+
+ENGINE = """
+class Engine(Loop):
+    # An engine that is given the versions 1 and 2, and then ends.
+    versions = [1, 2]
+    def running(self):
+        return bool(self.versions)
+    def new_version(self):
+        return self.versions.pop(0)
+
+engine = Engine()
+"""
+"""The same, with an engine that gets new weights twice."""
 
 
 def reference() -> ModuleType:
@@ -217,6 +232,26 @@ def test_examples_run_where_stepscope_is_disabled(number: int) -> None:
     )
 
     assert 0 == done.returncode, done.stderr
+
+
+@pytest.mark.parametrize(("number", "role"), [(0, "trainer"), (1, "rollouter")])
+def test_the_first_examples_record_the_selected_steps(monkeypatch: pytest.MonkeyPatch, number: int, role: str) -> None:
+    """
+    The loops shown for trainer and rollouter, run as they are, open and close a window in each selected step.
+    """
+    source = blocks(page("en", "instrumenting.md"), "python")[number]
+    given: dict[str, object] = {}
+    exec(LOOP + ENGINE, given)
+    monkeypatch.setattr("stepscope.init", lambda **_: None)
+    monkeypatch.setattr("stepscope.shutdown", lambda: None)
+
+    with capture_spans(role=role, selected={1, 2}, total_steps=2) as captured:
+        exec(source, given)
+        opened = [(call["step"], call["param_version"]) for call in captured.agent.windows.of("open")]
+        closed = [(call["version"], call["reason"], call["incomplete"]) for call in captured.agent.windows.of("close")]
+
+    assert [(1, 0), (2, 1)] == opened
+    assert [(0, "boundary", ""), (1, "boundary", "")] == closed
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
