@@ -29,7 +29,7 @@ GUESSES = 3
 
 GZIP_MAGIC = b"\x1f\x8b"
 
-_BETWEEN = re.compile(rb"\}\s*,\s*(?=\{)")
+_BETWEEN = re.compile(rb"\}\s*,(?=\s*\{)")
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{},"]', re.DOTALL)
 _AFTER_KEY = re.compile(rb"\s*(:?)\s*(.?)", re.DOTALL)
 _NOT_STRICT = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|-?\bInfinity\b|\bNaN\b', re.DOTALL)

@@ -14,7 +14,7 @@ DATA = Path(__file__).parents[3].parent / "shared" / "data"
 
 PID = 4242
 BASE = 1_790_857_026_000_000_000
-OPENED = BASE + 5_107_424_935_000_000_000
+OPENED = BASE + 5_107_424_935_000_000
 CLOSED = OPENED + 2_000_000_000
 SPAN = "00f067aa0ba902b7"
 
@@ -100,13 +100,13 @@ def closed(**changes: Any) -> Closed:
     return Closed(**{**values, **changes})
 
 
-def continued(start: int, end: int, *, span_id: str = "00000000000000aa", name: str = "rollout.generate") -> ContinuedSpan:
+def continued(
+    start: int, end: int, *, span_id: str = "00000000000000aa", name: str = "rollout.generate"
+) -> ContinuedSpan:
     """
     A span from ``start`` to ``end``, in ns since the window opened.
     """
-    return ContinuedSpan(
-        span_id=span_id, name=name, start_unix_ns=OPENED + start, end_unix_ns=OPENED + end, thread=77
-    )
+    return ContinuedSpan(span_id=span_id, name=name, start_unix_ns=OPENED + start, end_unix_ns=OPENED + end, thread=77)
 
 
 def put(folder: Path, data: bytes, *, name: str = "recording.json") -> Path:

@@ -1,0 +1,251 @@
+"""
+The queue of closed windows and the child process that makes their final files.
+"""
+
+import asyncio
+import fcntl
+import os
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from stepscope.errors import WireError
+from stepscope_sidecar import finalise
+from stepscope_sidecar.finalise import Finaliser, Job, Result
+from tests.unit.sidecar import traces
+
+DEADLINE = 120.0
+"""Seconds: the child runs only when nobody else wants the CPU, and tests share two cores with much else."""
+
+
+def job(folder: Path, **changes: object) -> Job:
+    """
+    A job for the window in ``folder``.
+    """
+    return Job(folder=folder, closed=traces.closed(**changes), pid=traces.PID, world_size=2)
+
+
+def run(body: Callable[[], Awaitable[None]]) -> None:
+    """
+    Run ``body`` in an event loop of its own, with a deadline.
+    """
+
+    async def bounded() -> None:
+        async with asyncio.timeout(DEADLINE):
+            await body()
+
+    asyncio.run(bounded())
+
+
+def in_children(*jobs: Job) -> list[Result]:
+    """
+    The results of ``jobs``, each done by a real child process.
+    """
+    results: list[Result] = []
+
+    async def body() -> None:
+        finaliser = Finaliser(done=results.append)
+        worker = asyncio.create_task(finaliser.work())
+        for one in jobs:
+            finaliser.submit(one)
+        await finaliser.drained()
+        assert 0 == finaliser.pending
+        worker.cancel()
+        await asyncio.gather(worker, return_exceptions=True)
+
+    run(body)
+    return results
+
+
+def test_a_child_finalises_and_says_what_it_took(tmp_path: Path) -> None:
+    """
+    The result describes the file, and carries the child's own CPU seconds and peak memory; a second time is the same.
+    """
+    folder = traces.put(tmp_path / "a", traces.trace(100))
+
+    first, second = in_children(job(folder), job(folder))
+
+    assert (True, True, "", None) == (first.ready, first.complete, first.incomplete_reason, first.incomplete_share)
+    assert str(folder / "recording.json.gz") == first.artifact == second.artifact
+    assert (first.sha256, first.bytes, first.events) == (second.sha256, second.bytes, second.events)
+    assert Path(first.artifact).stat().st_size == first.bytes
+    assert (102, 1, 0) == (first.events, first.markers_expected, first.markers_missing)
+    assert 0 < first.cpu_seconds < 60
+    assert 1_000_000 < first.peak_memory < 300_000_000
+
+
+def test_what_cannot_be_finalised_fails_with_a_reason(tmp_path: Path) -> None:
+    """
+    A broken recording, a missing one and a window that left nothing are told apart, and what there is stays.
+    """
+    broken = traces.put(tmp_path / "broken", traces.trace()[:-30])
+    missing = tmp_path / "missing"
+    missing.mkdir()
+
+    found = [
+        finalise.finalise(job(broken)),
+        finalise.finalise(job(missing)),
+        finalise.finalise(job(missing, artifact="")),
+        finalise.finalise(job(tmp_path / "nowhere")),
+    ]
+
+    assert ["artifact_invalid", "no_artifact", "no_artifact", "no_artifact"] == [result.reason for result in found]
+    assert not any(result.ready for result in found)
+    assert all(result.detail for result in found)
+    assert ["recording.json"] == [path.name for path in broken.iterdir()]
+
+
+def test_an_incomplete_recording_is_ready_and_says_so(tmp_path: Path) -> None:
+    """
+    Missing markers are told with their share; what the process itself knew to be missing comes first.
+    """
+    spans = [traces.SPAN, "1" * 16]
+    missing = finalise.finalise(job(traces.put(tmp_path / "a", traces.trace()), mirrored=spans))
+    capped = finalise.finalise(job(traces.put(tmp_path / "b", traces.trace()), incomplete="capped"))
+
+    assert (True, False, "markers_missing", 0.5) == (
+        missing.ready,
+        missing.complete,
+        missing.incomplete_reason,
+        missing.incomplete_share,
+    )
+    assert (False, "capped", None) == (capped.complete, capped.incomplete_reason, capped.incomplete_share)
+
+
+def test_a_full_disk_leaves_the_raw_recording(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Without room for the final file the window fails for want of disk, and the recording is still there.
+    """
+    folder = traces.put(tmp_path, traces.trace())
+
+    def full(self: object, packed: bytes) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("stepscope_sidecar.artifacts.kineto._Packed._put", full)
+    found = finalise.finalise(job(folder))
+
+    assert ("budget_disk", "[Errno 28] No space left on device") == (found.reason, found.detail)
+    assert ["recording.json"] == [path.name for path in folder.iterdir()]
+
+
+def test_a_job_survives_the_way_to_the_child(tmp_path: Path) -> None:
+    """
+    What the child reads is the job that was submitted; anything else is refused.
+    """
+    one = job(tmp_path, continued=[traces.continued(1, 2)], incomplete="capped")
+
+    assert one == finalise.decode(finalise.encode(one))
+    for nonsense in (b"", b"{}", b"[]", b'{"folder": 1, "closed": "{}", "pid": 1, "world_size": null}'):
+        with pytest.raises(WireError):
+            finalise.decode(nonsense)
+
+
+def test_a_child_that_dies_fails_its_window_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    The next job is done as if nothing had happened.
+    """
+    good = traces.put(tmp_path / "good", traces.trace())
+    encode = finalise.encode
+    monkeypatch.setattr(finalise, "encode", lambda one: encode(one) if one.folder == good else b"nonsense")
+
+    first, second = in_children(job(tmp_path / "bad"), job(good))
+
+    assert "artifact_invalid" == first.reason
+    assert "not a job" in first.detail
+    assert second.ready
+
+
+def test_one_job_at_a_time_in_order() -> None:
+    """
+    A job begins when the one before it is done, and all that were submitted are done before it is drained.
+    """
+    log: list[str] = []
+
+    async def runner(one: Job) -> Result:
+        log.append(f"begin {one.pid}")
+        await asyncio.sleep(0)
+        log.append(f"end {one.pid}")
+        return Result(window=str(one.pid))
+
+    async def body() -> None:
+        finaliser = Finaliser(done=lambda result: log.append(f"done {result.window}"), runner=runner)
+        await finaliser.drained()
+        worker = asyncio.create_task(finaliser.work())
+        for number in range(3):
+            finaliser.submit(Job(folder=Path("x"), closed=traces.closed(), pid=number))
+        assert 3 == finaliser.pending
+        await finaliser.drained()
+        worker.cancel()
+
+    run(body)
+
+    assert [f"{what} {number}" for number in range(3) for what in ("begin", "end", "done")] == log
+
+
+def test_cutting_off_the_worker_kills_the_child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A sidecar that ends in the middle of a job leaves no child and the raw recording.
+    """
+    folder = traces.put(tmp_path, traces.trace())
+    lock = os.open(folder, os.O_RDONLY)
+    children: list[psutil.Process] = []
+
+    async def body() -> None:
+        finaliser = Finaliser(done=lambda result: None)
+        worker = asyncio.create_task(finaliser.work())
+        finaliser.submit(job(folder))
+        while not children:
+            await asyncio.sleep(0.01)
+            children.extend(psutil.Process().children())
+        worker.cancel()
+        await asyncio.gather(worker, return_exceptions=True)
+
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    try:
+        run(body)
+    finally:
+        os.close(lock)
+
+    assert not any(child.is_running() for child in children)
+    assert ["recording.json"] == [path.name for path in folder.iterdir()]
+
+
+def test_a_child_out_of_time_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A job that does not end in its time fails.
+    """
+    monkeypatch.setattr(finalise, "TIMEOUT", 0.0)
+
+    (found,) = in_children(job(traces.put(tmp_path, traces.trace())))
+
+    assert ("artifact_invalid", "took longer than 0 s") == (found.reason, found.detail)
+
+
+def test_the_child_stands_back(tmp_path: Path) -> None:
+    """
+    It runs at the lowest weight and only when nobody else wants the CPU, and in a session of its own.
+    """
+    folder = traces.put(tmp_path, traces.trace())
+    seen: list[tuple[int, int, bool]] = []
+
+    async def body() -> None:
+        finaliser = Finaliser(done=lambda result: None)
+        worker = asyncio.create_task(finaliser.work())
+        finaliser.submit(job(folder))
+        deadline = time.monotonic() + DEADLINE
+        while time.monotonic() < deadline and finaliser.pending:
+            await asyncio.sleep(0.005)
+            for child in psutil.Process().children():
+                try:
+                    policy = os.sched_getscheduler(child.pid)
+                    seen.append((os.getpriority(os.PRIO_PROCESS, child.pid), policy, os.getsid(child.pid) == child.pid))
+                except ProcessLookupError:
+                    continue
+        worker.cancel()
+
+    run(body)
+
+    assert (19, os.SCHED_IDLE, True) in seen
