@@ -1,0 +1,162 @@
+"""
+Turns what lies in the inbox into rows and totals, a bounded slice at a time.
+
+Owns the exactly-once rule: the rows, what they add to the totals and the cursor that says how far the inbox has
+been read change in one transaction. Used on the store's writer thread only.
+"""
+
+import logging
+import sqlite3
+from collections import defaultdict
+from collections.abc import Callable
+
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from stepscope import names
+from stepscope_sidecar import inbox, spans, totals
+from stepscope_sidecar.inbox import Parcel
+from stepscope_sidecar.rows import SpanRow
+from stepscope_sidecar.spans import to_text
+from stepscope_sidecar.steps import Steps
+from stepscope_sidecar.totals import Exemplar
+
+LOG = logging.getLogger(__name__)
+
+SLICE = 128
+"""Spans read in one go, about 3 ms: what an acknowledgement may have to wait for."""
+
+RESOURCES = 1000
+"""Resources whose row ids are remembered; a run has one for each process."""
+
+BUCKETS = frozenset(names.Bucket)
+"""Kinds of time that are counted; what a foreign program calls a bucket must not become a label."""
+
+INSERT = f"INSERT OR IGNORE INTO spans VALUES (NULL{', ?' * 16})"  # noqa: S608 - a constant
+"""A span that an exporter sent twice is kept once."""
+
+
+class Indexer:
+    """
+    Reads the inbox behind the ``index`` cursor.
+    """
+
+    def __init__(self, *, steps: Steps, outbox: bool, clock: Callable[[], int]) -> None:
+        """
+        ``steps`` learns of the steps seen, and places spans of others; ``outbox``: bodies wait to be forwarded.
+        """
+        self._steps = steps
+        self._outbox = outbox
+        self._clock = clock
+        self._parsed: tuple[int, ExportTraceServiceRequest] | None = None
+        self._resources: dict[str, int] = {}
+
+    def forget(self) -> None:
+        """
+        A transaction was rolled back: what it had written is not there.
+        """
+        self._resources.clear()
+
+    def slice(self, connection: sqlite3.Connection) -> bool:
+        """
+        Read up to :data:`SLICE` spans; False when there was nothing to read. The caller holds a transaction.
+        """
+        cursor = connection.execute("SELECT inbox_id, spans FROM cursor WHERE name = 'index'").fetchone()
+        at, done = cursor["inbox_id"], cursor["spans"]
+        row = connection.execute("SELECT id, spans FROM inbox WHERE id >= ? ORDER BY id LIMIT 1", (at,)).fetchone()
+        if row is None:
+            return False
+        if row["id"] != at:
+            done = 0
+        taken = self._read(connection, row["id"], done)
+        done += taken
+        finished = done >= row["spans"] or not taken
+        connection.execute(
+            "UPDATE cursor SET inbox_id = ?, spans = ? WHERE name = 'index'",
+            (row["id"] + 1, 0) if finished else (row["id"], done),
+        )
+        if finished:
+            self._parsed = None
+            inbox.prune(connection, outbox=self._outbox)
+        return True
+
+    def _read(self, connection: sqlite3.Connection, row_id: int, done: int) -> int:
+        try:
+            request = self._request(connection, row_id)
+            taken = list(spans.decode(request, steps=self._steps, start=done, stop=done + SLICE))
+        except Exception as error:
+            LOG.exception("a received request cannot be read into rows; set aside")
+            row = connection.execute("SELECT spans, body FROM inbox WHERE id = ?", (row_id,)).fetchone()
+            parcel = Parcel(id=row_id, spans=row["spans"] - done, body=row["body"])
+            inbox.refuse(connection, parcel, status=0, message=str(error), unix_ns=self._clock(), reason="unreadable")
+            return 0
+        self._keep(connection, taken)
+        return len(taken)
+
+    def _request(self, connection: sqlite3.Connection, row_id: int) -> ExportTraceServiceRequest:
+        if self._parsed is None or self._parsed[0] != row_id:
+            body = connection.execute("SELECT body FROM inbox WHERE id = ?", (row_id,)).fetchone()["body"]
+            self._parsed = (row_id, ExportTraceServiceRequest.FromString(body))
+        return self._parsed[1]
+
+    def _keep(self, connection: sqlite3.Connection, taken: list[SpanRow]) -> None:
+        known = {
+            (row["trace_id"], row["span_id"])
+            for row in connection.execute(
+                "SELECT trace_id, span_id FROM spans WHERE span_id IN (SELECT value FROM json_each(?))",
+                (to_text([row.span_id for row in taken]),),
+            )
+        }
+        new = []
+        for row in taken:
+            if (row.trace_id, row.span_id) not in known:
+                known.add((row.trace_id, row.span_id))
+                new.append(row)
+        connection.executemany(INSERT, [self._columns(connection, row) for row in new])
+        _account(connection, new)
+
+    def _columns(self, connection: sqlite3.Connection, row: SpanRow) -> tuple[object, ...]:
+        return (
+            *(row.trace_id, row.span_id, row.parent_span_id, row.name, row.kind, row.start_unix_ns, row.end_unix_ns),
+            *(to_text(row.attributes), to_text(row.links), to_text(row.events), to_text(row.status)),
+            *(self._resource(connection, row), row.role, row.rank, row.step, row.param_version),
+        )
+
+    def _resource(self, connection: sqlite3.Connection, row: SpanRow) -> int:
+        text = to_text(row.resource)
+        if text not in self._resources:
+            if len(self._resources) >= RESOURCES:
+                self._resources.clear()
+            connection.execute("INSERT OR IGNORE INTO resources (text) VALUES (?)", (text,))
+            found = connection.execute("SELECT id FROM resources WHERE text = ?", (text,)).fetchone()
+            self._resources[text] = found["id"]
+        return self._resources[text]
+
+
+def _account(connection: sqlite3.Connection, rows: list[SpanRow]) -> None:
+    seconds: defaultdict[tuple[str, str], float] = defaultdict(float)
+    example: dict[tuple[str, str], Exemplar] = {}
+    versions: dict[str, int] = {}
+    for row in rows:
+        if row.role is None or row.step is None:
+            continue
+        took = max(0, row.end_unix_ns - row.start_unix_ns) / 1e9
+        exemplar = Exemplar(
+            trace_id=row.trace_id, span_id=row.span_id, step=row.step, value=took, unix_ns=row.end_unix_ns
+        )
+        bucket = row.attributes.get(names.BUCKET)
+        if isinstance(bucket, str) and bucket in BUCKETS:
+            seconds[row.role, bucket] += took
+            example[row.role, bucket] = exemplar
+        if row.name == names.RL_STEP_PROCESS:
+            versions[row.role] = max(versions.get(row.role, 0), _version(row))
+            totals.observe(connection, "stepscope_step_seconds", {"role": row.role}, [took], exemplar)
+    for (role, bucket), amount in seconds.items():
+        labels = {"role": role, "bucket": bucket}
+        totals.add(connection, "stepscope_bucket_seconds_total", labels, amount, example[role, bucket])
+    for role, version in versions.items():
+        totals.highest(connection, "stepscope_param_version", {"role": role}, version)
+
+
+def _version(row: SpanRow) -> int:
+    ended = row.attributes.get(names.PARAM_VERSION_END)
+    return ended if type(ended) is int else row.param_version or 0
