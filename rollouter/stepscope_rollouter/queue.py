@@ -21,6 +21,7 @@ class Claim:
 
     numbers: tuple[int, ...] = ()
     wait_for: str = ""
+    closed: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,7 +63,9 @@ class SampleQueue:
         self._ready: deque[Group] = deque()
         self._returned: deque[int] = deque()
         self._flying: dict[int, int] = {}
+        self._asked: dict[int, int] = {}
         self._assembling: int | None = None
+        self._given_up: set[int] = set()
         self._closed = False
         self._changed = asyncio.Condition()
 
@@ -70,19 +73,26 @@ class SampleQueue:
         """
         Up to ``count`` prompts for ``replica``, which holds weights ``version``. Never waits.
         """
+        if replica in self._given_up:
+            return Claim(closed=True)
         numbers: list[int] = []
         while len(numbers) < count and not self._blocked_by(version):
             number = self._returned.popleft() if self._returned else self._next()
             self._flying[number] = replica
             numbers.append(number)
-        return Claim(numbers=tuple(numbers), wait_for="" if numbers else self._blocked_by(version))
+        wait_for = "" if numbers else self._blocked_by(version)
+        return Claim(numbers=tuple(numbers), wait_for=wait_for, closed=self._closed)
 
-    async def room(self, *, version: int) -> None:
+    async def room(self, replica: int, *, version: int) -> None:
         """
-        Returns when a replica that holds weights ``version`` can claim, or the queue is closed.
+        Returns when ``replica``, which holds weights ``version``, can claim; or asks again; or the queue is closed.
         """
+        self._asked[replica] = mine = self._asked.get(replica, 0) + 1
+        await self._notify()
         async with self._changed:
-            await self._changed.wait_for(lambda: self._closed or not self._blocked_by(version))
+            await self._changed.wait_for(
+                lambda: self._closed or self._asked[replica] != mine or not self._blocked_by(version)
+            )
 
     async def put(self, group: Group) -> None:
         """
@@ -97,7 +107,8 @@ class SampleQueue:
         """
         ``replica`` itself found its samples of prompt ``number`` too stale to hand over.
         """
-        if self._flying.pop(number, None) == replica:
+        if self._flying.get(number) == replica:
+            del self._flying[number]
             self._drop(samples)
             await self._notify()
 
@@ -116,6 +127,7 @@ class SampleQueue:
         if self._closed:
             return Batch(closed=True)
         groups = tuple(self._ready.popleft() for _ in range(self._per_step))
+        # A step's later ranks ask for the same batch; nobody asks for the one before again.
         batch = Batch(groups=groups, dropped=self._counts.dropped_samples)
         self._counts.dropped_samples = 0
         self._counts.batches = {step: batch}
@@ -125,8 +137,9 @@ class SampleQueue:
 
     async def forget(self, replica: int) -> None:
         """
-        ``replica`` was given up: others generate for the prompts that it had claimed.
+        ``replica`` was given up: others generate for the prompts that it had claimed, and it gets no more.
         """
+        self._given_up.add(replica)
         lost = [number for number, owner in self._flying.items() if owner == replica]
         for number in lost:
             del self._flying[number]

@@ -8,14 +8,14 @@ in from the job.
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from torch import Tensor
 
 from stepscope_rollouter.engines import Engine
-from stepscope_rollouter.queue import Batch, Claim
+from stepscope_rollouter.queue import Claim
 from stepscope_rollouter.samples import Answer, Group, Request, Sample
 from stepscope_rollouter.scope import Scope, Span
 
@@ -79,7 +79,7 @@ class Queue(Protocol):
         Prompts to generate for.
         """
 
-    async def room(self, *, version: int) -> None:
+    async def room(self, replica: int, *, version: int) -> None:
         """
         Returns when a claim can succeed.
         """
@@ -92,11 +92,6 @@ class Queue(Protocol):
     async def discard(self, number: int, *, replica: int, samples: int) -> None:
         """
         Report samples dropped here.
-        """
-
-    async def take(self, step: int) -> Batch:
-        """
-        For trainers.
         """
 
 
@@ -118,7 +113,8 @@ class Acknowledgement:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
     """
-    How a replica works. ``staleness`` is the run's; ``in_hand`` how many requests it has at the same time.
+    How a replica works: ``in_hand`` requests at the same time; in ``lockstep`` none begins before all of them are done,
+    so that batches don't depend on timing. ``deaf`` is a test switch: updates are never acknowledged.
     """
 
     rank: int
@@ -126,6 +122,7 @@ class Plan:
     total_steps: int
     resumed_from: int | None
     in_hand: int
+    lockstep: bool
     samples: int
     staleness: int
     seed: int
@@ -159,7 +156,8 @@ class Rollouter:
         self._wait: Span | None = None
         self._busy_before = 0.0
         self._samples = 0
-        self._newest_published = 0
+        self._updating = False
+        self._error: BaseException | None = None
 
     async def start(self, *, version: int) -> None:
         """
@@ -184,6 +182,7 @@ class Rollouter:
         if self._plan.deaf and self._version is not None:
             await asyncio.Event().wait()
         first, right, validated = self._version is None, 0, 0
+        self._updating = True
         if not first:
             self._end_wait()
             with self._span("rollout.pause", bucket="overhead"):
@@ -208,6 +207,7 @@ class Rollouter:
         )
         self._busy_before, self._samples = self._engine.busy_seconds, 0
         await self._engine.resume()
+        self._updating = False
         self._changed.set()
         if first:
             self._loop = asyncio.create_task(self._generate())
@@ -239,7 +239,7 @@ class Rollouter:
 
     async def check(self) -> None:
         """
-        Returns only by raising: what went wrong in the generation of this replica.
+        Returns when this replica has no more to generate; raises what went wrong in its generation.
         """
         while self._loop is None:
             await self._changed.wait()
@@ -248,12 +248,15 @@ class Rollouter:
 
     async def _generate(self) -> None:
         """
-        Keep the engine supplied, for as long as the run lasts.
+        Keep the engine supplied, until the queue is closed.
         """
         while True:
             self._changed.clear()
+            if self._error is not None:
+                raise self._error
             version, free = self._version or 0, self._plan.in_hand - len(self._flying)
-            # With `sync` nothing is claimed before all in hand is done, so that batches don't depend on timing.
+            if self._plan.lockstep and self._flying:
+                free = 0
             claim = Claim()
             if free:
                 claim = await self._queue.claim(self._plan.rank, version=version, count=free)
@@ -261,22 +264,24 @@ class Rollouter:
                 task = asyncio.create_task(self._request(number))
                 self._flying.add(task)
                 task.add_done_callback(self._finished)
+            if claim.closed:
+                return
             if claim.numbers:
                 self._end_wait()
-                continue
-            await self._until_changed(claim.wait_for, version=version)
+            else:
+                await self._until_changed(claim.wait_for, version=version)
 
     async def _until_changed(self, wait_for: str, *, version: int) -> None:
         """
         Until a request is done, there are new weights, or there is room in the queue. Idle if nothing is in hand.
         """
-        if wait_for and not self._flying and self._wait is None:
+        if wait_for and not self._flying and self._wait is None and not self._updating:
             self._wait = self._scope.start_span(
                 "rollout.wait", bucket="idle", attributes=None, wait_for=wait_for, request=False
             )
         waits: list[asyncio.Future[Any]] = [asyncio.ensure_future(self._changed.wait())]
         if wait_for:
-            waits.append(asyncio.ensure_future(self._queue.room(version=version)))
+            waits.append(asyncio.ensure_future(self._queue.room(self._plan.rank, version=version)))
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -285,10 +290,9 @@ class Rollouter:
 
     def _finished(self, task: "asyncio.Task[None]") -> None:
         self._flying.discard(task)
+        if not task.cancelled():
+            self._error = self._error or task.exception()
         self._changed.set()
-        if not task.cancelled() and (error := task.exception()) and self._loop and not self._loop.done():
-            # A request that fails ends the replica: `check` raises it by name.
-            self._loop.get_loop().call_soon(_fail, self._loop, error)
 
     async def _request(self, number: int) -> None:
         problem = self._task.problem(number)
@@ -367,5 +371,3 @@ class Rollouter:
         if self._wait is not None:
             self._wait.end()
             self._wait = None
-
-

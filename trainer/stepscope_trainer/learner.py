@@ -63,10 +63,12 @@ class Learner:
     @torch.no_grad()
     def row_log_probs(self, rows: Sequence[Sequence[int]]) -> list[list[float]]:
         """
-        The log-prob of each token of ``rows``, all of one length, given those before it.
+        The log-prob of each token of ``rows`` given those before it; 0 for the first.
         """
-        values: list[list[float]] = grpo.log_probs(self.model, torch.tensor(rows)).tolist()
-        return values
+        width = max(map(len, rows))
+        padded = torch.tensor([[*row, *[0] * (width - len(row))] for row in rows])
+        values: list[list[float]] = grpo.log_probs(self.model, padded).tolist()
+        return [found[: len(row)] for found, row in zip(values, rows, strict=True)]
 
     def update(self, batch: MiniBatch, *, old: Tensor) -> float:
         """

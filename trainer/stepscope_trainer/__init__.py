@@ -1,0 +1,3 @@
+"""
+The reference trainer: GRPO in ranks, which publishes its weights step by step. Start with ``job.run``.
+"""
