@@ -42,6 +42,7 @@ class Boundary:
         self._since_ns = clock()
         self._process: trace.Span | None = None
         self._late = False
+        self._closed_step = 0
 
     def enter(self, profile: bool | None) -> Flow:
         """
@@ -152,7 +153,7 @@ class Boundary:
         The process leaves the run, or takes another role: end what is open, and emit the root of a partial step.
         """
         moment = self._state.now
-        partial = self._spans.worked >= moment.step
+        partial = self._spans.worked >= moment.step > self._closed_step
         unknown_end = self._state.total_steps is None
         incomplete = Incomplete.PARTIAL_STEP if unknown_end or moment.partial else Incomplete.PROCESS_EXIT
         yield from self._stop(reason=reason, incomplete=incomplete, error=None, partial=True)
@@ -167,6 +168,7 @@ class Boundary:
         try:
             yield self._closing(reason=Reason.BOUNDARY, incomplete=incomplete)
         finally:
+            self._closed_step = moment.step
             self._agent.step_closed(moment.step, partial=moment.partial)
 
     def _stop(self, *, reason: str, incomplete: str, error: BaseException | None, partial: bool = False) -> Flow:
