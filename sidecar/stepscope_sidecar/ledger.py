@@ -17,7 +17,7 @@ from stepscope import ids, wire
 from stepscope.names import State
 from stepscope.settings import Settings
 from stepscope_sidecar import capture, inbox, totals
-from stepscope_sidecar.errors import StoreBusy, StoreFull
+from stepscope_sidecar.errors import StoreBusyError, StoreFullError
 from stepscope_sidecar.plan import Plan
 from stepscope_sidecar.processes import Process
 from stepscope_sidecar.rows import ProcessRow, SampleRow, SelectionRow, WindowRow

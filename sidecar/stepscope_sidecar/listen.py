@@ -4,7 +4,6 @@ Listening sockets of the sidecar: the address that was set, the former one after
 
 import ipaddress
 import socket
-from collections.abc import Callable
 
 from stepscope.errors import ConfigurationError
 
@@ -65,19 +64,3 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
-
-
-def guard(addresses: dict[str, str], *, token: Callable[[], str], token_setting: str) -> str:
-    """
-    The token, which must be there when anything but loopback is bound. ``addresses`` maps settings to hosts.
-
-    Raises:
-        ConfigurationError: an address is open to other machines, and there is no token.
-    """
-    found = token()
-    for setting, host in addresses.items():
-        if not is_loopback(host) and not found:
-            raise ConfigurationError(
-                f"{setting}: {host} is open to other machines; set {token_setting}, or use 127.0.0.1"
-            )
-    return found

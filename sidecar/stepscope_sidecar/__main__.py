@@ -1,0 +1,51 @@
+"""
+``python -m stepscope_sidecar``: the sidecar process of one attempt. Settings come from the environment.
+"""
+
+import argparse
+import contextlib
+import logging
+import os
+import sys
+
+from stepscope import names
+from stepscope.errors import ConfigurationError, StepscopeError
+from stepscope.settings import read
+
+NICE = 10
+"""Below training, above finalising: an answer must not wait for a core that training never leaves."""
+
+SWITCH_INTERVAL = 0.0005
+"""Seconds. An answer is due in a fraction of a millisecond, and must not wait 5 ms for a thread that reads."""
+
+
+def main() -> int:
+    """
+    Serve; the exit code. Errors of ours are one line, never a stack trace.
+    """
+    parser = argparse.ArgumentParser(prog="python -m stepscope_sidecar", description=__doc__)
+    parser.add_argument(
+        "--attended", choices=("yes", "no"), default="no", help="yes: whoever started it ends it; no: it ends by itself"
+    )
+    arguments = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    try:
+        settings = read()
+        if settings.disabled:
+            return 0
+        for name, value in ((names.RUN_ENV, settings.run), (names.ATTEMPT_ENV, settings.attempt)):
+            if not value:
+                raise ConfigurationError(f"{name} is not set; `stepscope run` and init() set it")
+        from stepscope_sidecar.app import serve
+
+        with contextlib.suppress(OSError):
+            os.nice(NICE)
+        sys.setswitchinterval(SWITCH_INTERVAL)
+        return serve(settings, attended=arguments.attended == "yes", environment=dict(os.environ))
+    except StepscopeError as error:
+        sys.stderr.write(f"stepscope sidecar: {error}\n")
+        return 2
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
