@@ -1,0 +1,274 @@
+"""
+This process towards its sidecar: registration, the local copy of the selection, and what is told at each boundary.
+
+Owns what the messages of the control socket mean here. Leaves the socket to :mod:`stepscope.connection` and windows to
+:mod:`stepscope.windows`. No method raises; only ``start`` and ``close`` may take longer than a request's deadline.
+"""
+
+import os
+import time
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import Self, cast
+
+from stepscope import ids, launch, names, wire
+from stepscope.complaints import complaints
+from stepscope.connection import Connection
+from stepscope.errors import SelectionError
+from stepscope.profilers import AnyProfiler, Registry, is_sync
+from stepscope.seam import Identity, LiveSpans, SampleRow
+from stepscope.selection import Selection
+from stepscope.settings import Settings
+from stepscope.windows import Windows
+
+INIT_DEADLINE = 10.0
+"""Seconds that ``init()`` waits for the registration: a sidecar that has to start takes two to five."""
+
+SHARED = (names.STEPS, names.TOOLS, names.LEVEL_ENV, names.RANKS)
+"""The settings that the processes of a run tell their sidecar."""
+
+Ensure = Callable[[Settings], str]
+
+
+class Agent:
+    """
+    Made by :meth:`start`, ended by :meth:`close`.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        identity: Identity,
+        *,
+        live_spans: LiveSpans = tuple,
+        profilers: Registry | None = None,
+        clock: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self._settings = settings
+        self._identity = identity
+        self._clock = clock
+        self._profilers = profilers or Registry()
+        self._selection = settings.selection
+        self._revision = -1
+        self._stopped = False
+        self._otlp = ""
+        self._version = identity.param_version
+        self.windows = Windows(
+            control=self,
+            profilers=self._profilers,
+            tool=settings.tool(identity.role),
+            rank=identity.rank,
+            world_size=identity.world_size,
+            live_spans=live_spans,
+            clock=clock,
+        )
+        self._connection = Connection(settings.socket_path, register=self._registration, heard=self._hear)
+        _agents.add(self)
+
+    @classmethod
+    def start(
+        cls,
+        settings: Settings,
+        identity: Identity,
+        *,
+        live_spans: LiveSpans = tuple,
+        profilers: Registry | None = None,
+        clock: Callable[[], int] = time.time_ns,
+        ensure: Ensure = launch.ensure,
+        deadline: float = INIT_DEADLINE,
+    ) -> Self:
+        """
+        Register this process, starting a sidecar if there is none, and pay the profiler's first start meanwhile.
+        """
+        agent = cls(settings, identity, live_spans=live_spans, profilers=profilers, clock=clock)
+        until = time.monotonic() + deadline
+        missing = ensure(settings)
+        agent._connection.start()
+        agent._prepare()
+        if missing:
+            complaints.warn("sidecar", "%s: the run goes on, selected steps are not recorded", missing)
+            agent._connection.settled(0.0, quiet=True)
+        else:
+            agent._connection.settled(max(0.0, until - time.monotonic()))
+        return agent
+
+    # What the boundary calls and spans use ----------------------------------------------------------------------
+
+    def selected(self, step: int) -> bool:
+        """
+        Whether ``step`` is selected, from the local copy.
+        """
+        return not self._stopped and step in self._selection
+
+    def entered(self, step: int, version: int) -> None:
+        """
+        The process entered ``step`` with ``version`` in force.
+        """
+        self._version = version
+        self._connection.send(wire.Version(step=step, param_version=version))
+
+    def step_closed(self, step: int, partial: bool = False) -> None:
+        """
+        The process closed ``step``.
+        """
+        self._connection.send(wire.StepClosed(step=step, partial=partial))
+
+    def samples(self, *, step: int, mini_batch: int, param_version: int, rows: Sequence[SampleRow]) -> None:
+        """
+        The samples that one mini-batch consumed.
+        """
+        table = [list(row) for row in rows]
+        message = wire.Samples(step=step, mini_batch=mini_batch, param_version=param_version, rows=table)
+        self._connection.send(message, keep=True)
+
+    def dropped(self, counts: Mapping[str, int]) -> None:
+        """
+        Spans that could not be delivered, by reason, since last told.
+        """
+        self._connection.send(wire.Dropped(spans=dict(counts)), keep=True)
+
+    def otlp_endpoint(self) -> str:
+        """
+        Base address of the sidecar's OTLP/HTTP receiver; empty while there has been no sidecar.
+        """
+        return self._otlp
+
+    def register_profiler(self, profiler: object) -> None:
+        """
+        Take an engine's profiler beside the built-in ones, and tell the sidecar.
+        """
+        self._profilers.add(cast("AnyProfiler", profiler))
+        self._connection.renew()
+
+    def close(self, timeout: float = 5.0) -> None:
+        """
+        Close what is open, say goodbye and end the threads.
+        """
+        until = time.monotonic() + timeout
+        self.windows.end(version=self._version, timeout=timeout)
+        self._connection.close(max(0.2, until - time.monotonic()))
+        launch.reap()
+        _agents.discard(self)
+
+    def forget(self) -> None:
+        """
+        Go inert in a forked child: everything here belongs to its parent.
+        """
+        self._stopped = True
+        self.windows.forget()
+        self._connection.forget()
+
+    # What the windows use ---------------------------------------------------------------------------------------
+
+    def ask(self, *, step: int, param_version: int, forced: bool, other_thread: bool) -> wire.Message | None:
+        """
+        Ask the sidecar for a window.
+        """
+        return self._connection.request(
+            lambda number: wire.Open(
+                id=number, step=step, param_version=param_version, forced=forced, other_thread=other_thread
+            ),
+            missed=self._missed(step, param_version, names.Reason.SIDECAR_LOST),
+        )
+
+    def miss(self, *, step: int, param_version: int, reason: str) -> None:
+        """
+        Tell of a window that was denied without asking.
+        """
+        self._connection.send(self._missed(step, param_version, reason), keep=True)
+
+    def tell(self, message: wire.Message) -> None:
+        """
+        Send ``message``, to the next sidecar if there is none now.
+        """
+        # A start is told by registering again.
+        self._connection.send(message, keep=not isinstance(message, wire.Started))
+
+    def metadata(self) -> Mapping[str, str]:
+        """
+        What every recording of this process says of its origin.
+        """
+        return {
+            "stepscope.run": self._settings.run,
+            "stepscope.attempt": self._settings.attempt,
+            "stepscope.role": self._identity.role,
+            "stepscope.rank": str(self._identity.rank),
+        }
+
+    # Inside ------------------------------------------------------------------------------------------------------
+
+    def _missed(self, step: int, param_version: int, reason: str) -> wire.Missed:
+        return wire.Missed(step=step, param_version=param_version, reason=reason, unix_ns=self._clock())
+
+    def _registration(self, number: int) -> wire.Register:
+        identity, settings = self._identity, self._settings
+        return wire.Register(
+            id=number,
+            protocol=wire.PROTOCOL,
+            run=settings.run,
+            attempt=settings.attempt,
+            node=ids.node(),
+            pid=os.getpid(),
+            process_start=ids.process_start(),
+            role=identity.role,
+            rank=identity.rank,
+            world_size=identity.world_size,
+            param_version=self._version,
+            resumed_from=identity.resumed_from,
+            total_steps=identity.total_steps,
+            device_ids=list(identity.device_ids),
+            tools=self._profilers.tools(),
+            environment={str(name): os.environ[name] for name in SHARED if os.environ.get(name)},
+            open_windows=self.windows.listed(),
+        )
+
+    def _hear(self, message: wire.Message) -> None:
+        match message:
+            case wire.Registered():
+                self._otlp = message.otlp_endpoint
+                # A sidecar that was started anew counts from where its store ends, so any revision is news.
+                self._revision = -1
+                self._select(message)
+                for warning in message.warnings:
+                    complaints.warn(f"registered:{warning}", "%s", warning)
+            case wire.Selected():
+                self._select(message)
+            case wire.Stop():
+                self.windows.stop(message.window, message.reason)
+            case wire.Refused():
+                complaints.warn("refused", "the sidecar does not take this process: %s", message.reason)
+
+    def _select(self, message: wire.Registered | wire.Selected) -> None:
+        if message.revision < self._revision:
+            return
+        try:
+            self._selection = Selection.parse(message.selection)
+        except SelectionError as error:
+            complaints.warn("selection", "the sidecar's selection cannot be read: %s", error)
+        self._revision, self._stopped = message.revision, message.stopped
+
+    def _prepare(self) -> None:
+        """
+        Pay what the first start of the profiler costs, if this process can be selected at all.
+        """
+        settings, identity = self._settings, self._identity
+        chosen = settings.selection and settings.ranks.holds(role=identity.role, rank=identity.rank)
+        if not chosen or identity.register_only:
+            return
+        try:
+            profiler = self._profilers.find(settings.tool(identity.role))
+            if profiler is not None and is_sync(profiler) and not profiler.unavailable() and not profiler.foreign():
+                profiler.prepare()
+        except Exception as error:  # noqa: BLE001 - the first window is merely slower, or says what is wrong
+            complaints.fault("preparing the profiler", error)
+
+
+_agents: "weakref.WeakSet[Agent]" = weakref.WeakSet()
+
+
+def _in_child() -> None:
+    for agent in list(_agents):
+        agent.forget()
+
+
+os.register_at_fork(after_in_child=_in_child)

@@ -1,0 +1,157 @@
+"""
+Mirrors spans onto the timeline of the profiler that records, and remembers those that cannot be on it.
+
+One bridge lives as long as one window. Owns the marks that are open: all of them are ended before the profiler stops,
+because a mark that outlives its session writes into memory that the next session has freed. Leaves starting and
+stopping to :mod:`stepscope.windows`.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from stepscope.complaints import complaints
+from stepscope.profilers import label
+from stepscope.seam import LiveSpan
+from stepscope.wire import ContinuedSpan
+
+MAX_LISTED = 10_000
+"""Spans that a close record lists; at about 90 bytes each it stays below the limit of a message."""
+
+
+class Marker:
+    """
+    Begins and ends marks on a timeline; the two calls of a profiler that the bridge needs.
+    """
+
+    def __init__(self, *, enter: Callable[[str], object], exit: Callable[[object], None]) -> None:  # noqa: A002
+        self.enter = enter
+        self.exit = exit
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Marks:
+    """
+    What became of the spans of one window. ``continued`` have their real times; end 0 is "open when it closed".
+
+    A span that was cut off by the close is in both lists: its mark is on the timeline, ending with the window.
+    """
+
+    mirrored: list[str]
+    dropped: int
+    continued: list[ContinuedSpan]
+
+
+class Bridge:
+    """
+    The spans of one window. Callable from any thread; nothing here waits for anything but a mark.
+    """
+
+    def __init__(
+        self,
+        *,
+        marker: Marker | None,
+        thread: int | None = None,
+        live: Sequence[LiveSpan] = (),
+        clock: Callable[[], int] = time.time_ns,
+    ) -> None:
+        """
+        ``thread`` is the only one whose marks the profiler records (``None``: all); ``live`` began before the window.
+        """
+        self._marker = marker
+        self._thread = thread
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._over = False
+        self._open: dict[int, tuple[object, ContinuedSpan]] = {}
+        self._mirrored: list[str] = []
+        self._dropped = 0
+        self._continued: list[ContinuedSpan] = []
+        native = {thread.ident: thread.native_id for thread in threading.enumerate()} if live else {}
+        self._unmarked: dict[int, ContinuedSpan] = {
+            span_id: _span(span_id, name, start, native.get(ident) or ident) for span_id, name, start, ident in live
+        }
+
+    @property
+    def marks(self) -> int:
+        """
+        Marks made so far.
+        """
+        return len(self._mirrored) + self._dropped
+
+    def started(self, span_id: int, name: str) -> None:
+        """
+        A span has begun on this thread.
+        """
+        span = _span(span_id, name, self._clock(), threading.get_native_id())
+        with self._lock:
+            if self._over:
+                return
+            if self._marker is None or (self._thread is not None and threading.get_ident() != self._thread):
+                self._unmarked[span_id] = span
+                return
+            self._open[span_id] = (self._marker.enter(label(name, span_id)), span)
+            if len(self._mirrored) < MAX_LISTED:
+                self._mirrored.append(span.span_id)
+            else:
+                self._dropped += 1
+
+    def ended(self, span_id: int) -> None:
+        """
+        A span has ended; on which thread does not matter.
+        """
+        with self._lock:
+            if self._over:
+                return
+            if span_id in self._open:
+                handle, _ = self._open.pop(span_id)
+                if self._marker is not None:
+                    self._marker.exit(handle)
+            elif span_id in self._unmarked:
+                self._list(replace(self._unmarked.pop(span_id), end_unix_ns=self._clock()))
+
+    def finish(self) -> Marks:
+        """
+        End every mark, on this thread, and take no more; whoever held one finds it ended.
+        """
+        with self._lock:
+            self._over = True
+            for handle, span in self._open.values():
+                self._list(span)
+                if self._marker is None:
+                    continue
+                try:
+                    self._marker.exit(handle)
+                except Exception as error:  # noqa: BLE001 - one bad mark must not leave the others open
+                    complaints.fault("mark", error)
+            for span in self._unmarked.values():
+                self._list(span)
+            self._open.clear()
+            self._unmarked.clear()
+            return Marks(mirrored=self._mirrored, dropped=self._dropped, continued=self._continued)
+
+    def forsake(self) -> Marks:
+        """
+        Take no more and leave the marks as they are, for ever: ending or freeing one would touch a dead session.
+        """
+        with self._lock:
+            _forsaken.extend(handle for handle, _ in self._open.values())
+            self._marker = None
+        return self.finish()
+
+    def _list(self, span: ContinuedSpan) -> None:
+        if len(self._continued) < MAX_LISTED:
+            self._continued.append(span)
+        else:
+            self._dropped += 1
+
+
+def _span(span_id: int, name: str, start_unix_ns: int, thread: int) -> ContinuedSpan:
+    return ContinuedSpan(
+        span_id=f"{span_id:016x}", name=name, start_unix_ns=start_unix_ns, end_unix_ns=0, thread=thread
+    )
+
+
+_forsaken: list[object] = []
+"""Marks that must not be freed."""

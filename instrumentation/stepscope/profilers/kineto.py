@@ -1,0 +1,135 @@
+"""
+The parts of torch that its documented interface does not reach, each behind a plain function.
+
+Owns every private name of torch that we use, so that a new release is checked in one place. Which of it may be called
+when, and on which thread, is :mod:`stepscope.profilers.torch`'s. Import this module only to record: it imports torch.
+"""
+
+# ruff: noqa: SLF001 - reaching the private names is what this module is for
+
+import time
+from typing import Any, cast
+
+import torch
+import torch.autograd.profiler
+import torch.profiler
+
+from stepscope.names import Level
+from stepscope.profilers import UnavailableError
+
+_torch = cast("Any", torch)
+
+
+class _Ours(int):
+    """
+    Stands in torch's process-wide "a profiler is enabled" flag while ours is; any other start or stop replaces it.
+    """
+
+
+_OURS = _Ours(1)
+
+enter = _torch.ops.profiler._record_function_enter_new
+"""Begins a mark: name and ``None``; answers with what ends it."""
+
+leave = _torch.ops.profiler._record_function_exit._RecordFunction
+"""Ends a mark, on any thread."""
+
+
+def mine() -> bool:
+    """
+    Whether the profiler that is on is the one that :func:`claim` spoke for.
+    """
+    return _torch.autograd.profiler._is_profiler_enabled is _OURS
+
+
+def claim() -> None:
+    """
+    The profiler that was just started is ours.
+    """
+    _torch.autograd.profiler._is_profiler_enabled = _OURS
+
+
+def on_here() -> bool:
+    """
+    Whether this thread has a thread-bound profiler, ours or not.
+    """
+    return bool(_torch._C._autograd._profiler_enabled())
+
+
+def on() -> bool:
+    """
+    Whether any profiler is on, ours or not: one flag is this thread's, the other the process's.
+    """
+    return bool(_torch.autograd.profiler._is_profiler_enabled) or on_here()
+
+
+def takes_scopes() -> bool:
+    """
+    Whether this torch can record annotations without operators.
+    """
+    return "scopes" in (_torch.autograd._enable_profiler.__doc__ or "")
+
+
+def session(level: Level, *, all_threads: bool) -> Any:
+    """
+    A profiler for ``level``, not started.
+
+    Raises:
+        UnavailableError: the level needs an accelerator and there is none.
+    """
+    activity = _torch.profiler.ProfilerActivity
+    device = []
+    if torch.cuda.is_available():
+        device.append(activity.CUDA)
+    elif hasattr(torch, "xpu") and torch.xpu.is_available():
+        device.append(activity.XPU)
+    if level is Level.DEVICE and not device:
+        raise UnavailableError("level device needs an accelerator, and torch sees none")
+    full = level is Level.FULL
+    config = _torch._C._profiler._ExperimentalConfig
+    options = {"profile_all_threads": all_threads}
+    # Halves the time of stop(); stacks need what it leaves out.
+    if not full and "trace_only" in (config.__init__.__doc__ or ""):
+        options["trace_only"] = True
+    return _torch.profiler._KinetoProfile(
+        activities=device if level is Level.DEVICE else [activity.CPU, *device],
+        record_shapes=full,
+        profile_memory=full,
+        with_stack=full,
+        experimental_config=config(**options),
+    )
+
+
+def start(session: Any, *, annotations_only: bool) -> None:
+    """
+    Start ``session`` on this thread; with ``annotations_only`` operators cost nothing.
+    """
+    session.prepare_trace()
+    if annotations_only:
+        session.profiler._start_trace = lambda: _start_annotations(session.profiler)
+    session.start_trace()
+
+
+def has_distributed_info(session: Any) -> bool:
+    """
+    Whether torch has written ``distributedInfo``; twice would not be JSON.
+    """
+    return bool(session._get_distributed_info())
+
+
+def is_empty(session: Any) -> bool:
+    """
+    Whether a stopped session holds nothing: exporting such a one kills the process.
+    """
+    results = session.profiler.kineto_results
+    return not results or not results.trace_start_ns()
+
+
+def _start_annotations(profiler: Any) -> None:
+    """
+    What torch's own start does, with callbacks for annotations alone.
+    """
+    _torch.autograd.profiler._run_on_profiler_start()
+    scopes = {_torch._C._profiler.RecordScope.USER_SCOPE}
+    _torch.autograd._enable_profiler(profiler.config(), profiler.kineto_activities, scopes)
+    profiler.profiling_start_time_ns = time.perf_counter_ns()

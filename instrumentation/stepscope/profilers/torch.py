@@ -1,0 +1,183 @@
+"""
+Drives ``torch.profiler`` so that none of its known ways to kill the process can be reached.
+
+Owns levels and thread rules, found by experiment on torch 2.13: at levels ``device`` and ``spans`` the profiler belongs
+to the thread that started it; at ``ops`` and ``full`` any thread may stop it, while others train. A session that
+another profiler has taken over is neither stopped nor exported, and its marks are neither ended nor freed.
+"""
+
+import functools
+import importlib
+import importlib.util
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from stepscope.names import Level
+from stepscope.profilers import Armed, ForeignProfilerError, NoArtifactError, Recording, Request, forks, plain
+
+RAW = "recording.json"
+"""The raw recording within the window's folder."""
+
+PARTIAL = "recording.partial.json"
+"""The same while it is being written."""
+
+THREAD_BOUND = frozenset({Level.DEVICE, Level.SPANS})
+"""Levels at which only the starting thread may stop: without ``profile_all_threads`` anything else is a SIGSEGV."""
+
+
+class TorchProfiler:
+    """
+    The profiler ``torch``. One session at a time in a process, however many of these objects there are.
+    """
+
+    name = "torch"
+
+    def __init__(self) -> None:
+        self._session: Any = None
+
+    def unavailable(self) -> str | None:
+        """
+        Why it cannot be used here.
+        """
+        return None if importlib.util.find_spec("torch") else "torch is not installed"
+
+    def foreign(self) -> bool:
+        """
+        Whether a profiler that is not ours is on, so that a start would break both.
+        """
+        if "torch" not in sys.modules:
+            return False
+        kineto = _kineto()
+        return not kineto.mine() and kineto.on()
+
+    def prepare(self) -> None:
+        """
+        Start and stop once: the first time imports parts of torch and takes seconds.
+        """
+        request = Request(window="", level=Level.SPANS, folder=Path())
+        self.start(request)
+        self.exit(self.enter("stepscope"))
+        self.stop(request, keep=False)
+
+    def start(self, request: Request) -> Armed:
+        """
+        Begin to record. At level ``spans`` falls back to ``ops`` where the boundary may come on another thread.
+        """
+        kineto = _kineto()
+        if not _owner.acquire(blocking=False):
+            raise ForeignProfilerError("another window records in this process")
+        try:
+            if kineto.on():
+                raise ForeignProfilerError("a torch profiler is already on in this process")
+            forks.guard()
+            level, fallback = Level(request.level), ""
+            if level is Level.SPANS and (request.other_thread or not kineto.takes_scopes()):
+                level, fallback = Level.OPS, request.level
+            bound = level in THREAD_BOUND
+            session = kineto.session(level, all_threads=not bound)
+            kineto.start(session, annotations_only=level is Level.SPANS)
+            kineto.claim()
+        except BaseException:
+            _owner.release()
+            raise
+        self._session = session
+        if not kineto.has_distributed_info(session):
+            world = request.world_size if request.world_size is not None else 1
+            told = {"backend": "none", "rank": request.rank, "world_size": world}
+            session.add_metadata_json("distributedInfo", json.dumps(told))
+        return Armed(level=level, fallback=fallback, thread_bound=bound, marks=level is not Level.DEVICE)
+
+    def describe(self, metadata: Mapping[str, str]) -> None:
+        """
+        Add keys to the file. What is not printable is percent-encoded: it would make the file no JSON.
+        """
+        session = self._session
+        for key, value in metadata.items() if session is not None else ():
+            session.add_metadata_json(plain(key), json.dumps(plain(value)))
+
+    def enter(self, label: str) -> object:
+        """
+        Begin a mark, unless the session has been taken over.
+        """
+        kineto = _kineto()
+        return kineto.enter(label, None) if kineto.mine() else None
+
+    def exit(self, handle: object) -> None:
+        """
+        End a mark. One of a session that was taken over is neither ended nor freed: both write into that session.
+        """
+        kineto = _kineto()
+        if handle is None:
+            return
+        if kineto.mine():
+            kineto.leave(handle)
+        else:
+            _kept.append(handle)
+
+    def stop(self, request: Request, *, keep: bool = True) -> Recording:
+        """
+        Stop and write. A session that was taken over is left alone: stopping it kills the process.
+        """
+        kineto, session = _kineto(), self._session
+        self._session = None
+        if session is None:
+            raise NoArtifactError("the profiler was not started")
+        try:
+            if not kineto.mine():
+                _kept.append(session)
+                raise ForeignProfilerError("another torch profiler was started inside the window and took it over")
+            before = time.perf_counter()
+            session.stop_trace()
+            stopped = time.perf_counter()
+        finally:
+            _owner.release()
+        stall = {"stop": stopped - before}
+        if not keep:
+            return Recording(artifact="", stall=stall)
+        if kineto.is_empty(session):
+            raise NoArtifactError("the profiler's session was empty")
+        partial = request.folder / PARTIAL
+        session.export_chrome_trace(str(partial))
+        if not partial.is_file() or not partial.stat().st_size:
+            raise NoArtifactError("the profiler wrote no file")
+        partial.replace(request.folder / RAW)
+        return Recording(artifact=RAW, stall={**stall, "export": time.perf_counter() - stopped})
+
+    def abandon(self) -> None:
+        """
+        Take an abandoned session over by a short one of this thread: left as it is, it crashes the exit.
+        """
+        kineto, session = _kineto(), self._session
+        self._session = None
+        if session is None:
+            return
+        _kept.append(session)
+        try:
+            if kineto.mine() and not kineto.on_here():
+                successor = kineto.session(Level.OPS, all_threads=True)
+                kineto.start(successor, annotations_only=False)
+                successor.stop_trace()
+        finally:
+            _owner.release()
+
+
+_owner = threading.Lock()
+"""Held while a session of ours is open in this process."""
+
+_kept: list[object] = []
+"""Sessions and marks that must not be freed: torch may still write into them."""
+
+
+@functools.cache
+def _kineto() -> Any:
+    """
+    torch's private parts: imported when first needed, and quietly (Kineto prints a line at each window otherwise).
+    """
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
+    return importlib.import_module("stepscope.profilers.kineto")
