@@ -138,8 +138,9 @@ def step_rows(
     """
     if estimates is None:
         estimates = Costs(source.path).refresh()
-    steps = source.steps()
-    wanted = set(steps if last is None else steps[-last:])
+    windows = source.windows()
+    steps = sorted({*source.steps(), *(window.step for window in windows)})
+    wanted = set(steps if last is None else steps[-last:] if last else [])
     parts: list[SpanRow] = []
     samples: list[SampleRow] = []
     if last is None:
@@ -150,8 +151,9 @@ def step_rows(
             parts += source.spans(step=step, name=names.RL_STEP_PROCESS)
             parts += source.spans(step=step, name=names.TRAIN_UPDATE_ACTOR)
             samples += source.samples(step=step)
-    windows = [window for window in source.windows() if last is None or window.step in wanted]
-    return table(parts, windows=windows, samples=samples, estimates=estimates)
+    return table(
+        parts, windows=[window for window in windows if window.step in wanted], samples=samples, estimates=estimates
+    )
 
 
 def table(
