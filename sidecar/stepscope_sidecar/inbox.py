@@ -130,6 +130,17 @@ def pending(connection: sqlite3.Connection) -> int:
     return int(row["spans"])
 
 
+def waiting_bytes(connection: sqlite3.Connection) -> int:
+    """
+    Bytes of the requests that wait to be forwarded.
+    """
+    row = connection.execute(
+        "SELECT coalesce(sum(length(body)), 0) AS bytes FROM inbox"
+        " WHERE id >= (SELECT inbox_id FROM cursor WHERE name = 'forward')"
+    ).fetchone()
+    return int(row["bytes"])
+
+
 def prune(connection: sqlite3.Connection, *, outbox: bool) -> None:
     """
     Delete what is read into rows and, with an ``outbox``, forwarded.

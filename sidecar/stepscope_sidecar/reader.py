@@ -15,6 +15,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from stepscope_sidecar import inbox, rows, schema, totals
 from stepscope_sidecar.errors import StoreError
+from stepscope_sidecar.inbox import Parcel
 from stepscope_sidecar.rows import ProcessRow, SampleRow, SelectionRow, SpanRow, WindowRow
 from stepscope_sidecar.spans import decode
 from stepscope_sidecar.steps import Steps
@@ -130,6 +131,20 @@ class Reader:
         """
         with self._moment():
             return inbox.pending(self._connection)
+
+    def waiting(self, *, parcels: int, limit: int) -> list[Parcel]:
+        """
+        The next requests to forward (see ``inbox.waiting``).
+        """
+        with self._moment():
+            return inbox.waiting(self._connection, parcels=parcels, limit=limit)
+
+    def waiting_bytes(self) -> int:
+        """
+        Bytes of the requests that wait to be forwarded.
+        """
+        with self._moment():
+            return inbox.waiting_bytes(self._connection)
 
     def _rows(self, kind: type[rows.R], table: str, order: str, step: int | None = None) -> list[rows.R]:
         where, arguments = ("WHERE step = ?", [step]) if step is not None else ("", [])
