@@ -192,7 +192,8 @@ class Outbox:
         self._wake = threading.Event()
         self._closing = threading.Event()
         self._deadline = float("inf")
-        self._seen_sidecar = float("-inf")
+        self._failing_since: float | None = None
+        self._tried = float("-inf")
         self._poster = Poster()
         self._thread = threading.Thread(target=self._run, name="stepscope-export", daemon=True)
         self._thread.start()
@@ -260,9 +261,13 @@ class Outbox:
                 status = self._poster.post(target, body, timeout=timeout)
             except (OSError, http.client.HTTPException, ValueError) as error:
                 complaints.warn("deliver", "spans cannot be delivered, they are kept: %s", type(error).__name__)
+                if self._missed(target):
+                    continue
                 return False
             if status in RETRYABLE:
                 return False
+            if target is not self._upstream:
+                self._failing_since = None
             if status >= http.client.BAD_REQUEST:
                 self._drop("rejected", count)
                 complaints.warn("rejected", "the OTLP receiver answered %d to %d spans; they are lost", status, count)
@@ -282,13 +287,30 @@ class Outbox:
             return None
 
     def _target(self) -> Target | None:
+        base = self._endpoint()
+        if not base or (self._upstream is not None and self._given_up()):
+            return self._upstream
+        self._tried = self._clock()
+        return Target(url=f"{base.rstrip('/')}/v1/traces")
+
+    def _given_up(self) -> bool:
+        """
+        Whether the sidecar has been away too long; it is tried again now and then.
+        """
         now = self._clock()
-        if base := self._endpoint():
-            self._seen_sidecar = now
-            return Target(url=f"{base.rstrip('/')}/v1/traces")
-        if now - self._seen_sidecar < GRACE and not self._closing.is_set():
-            return None
-        return self._upstream
+        if self._failing_since is None:
+            return False
+        return self._closing.is_set() or (now - self._failing_since >= GRACE and now - self._tried < GRACE)
+
+    def _missed(self, target: Target) -> bool:
+        """
+        ``target`` could not be reached; whether another can be tried at once.
+        """
+        if target is self._upstream:
+            return False
+        if self._failing_since is None:
+            self._failing_since = self._clock()
+        return self._upstream is not None and self._given_up()
 
     def _drop(self, reason: str, count: int) -> None:
         with self._drops_lock:
