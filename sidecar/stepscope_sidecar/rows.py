@@ -232,7 +232,9 @@ def values(row: object) -> list[object]:
     """
     shape = SHAPES[type(row)]
     return [
-        orjson.dumps(getattr(row, name)).decode() if name in shape.encoded else getattr(row, name)
+        orjson.dumps(getattr(row, name), option=orjson.OPT_NON_STR_KEYS).decode()
+        if name in shape.encoded
+        else getattr(row, name)
         for name in shape.columns
     ]
 

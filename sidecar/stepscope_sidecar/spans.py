@@ -25,6 +25,9 @@ SCOPE = "stepscope.sidecar"
 CODES = {Status.STATUS_CODE_UNSET: "unset", Status.STATUS_CODE_OK: "ok", Status.STATUS_CODE_ERROR: "error"}
 """What a status is called in JSON; a code from the future reads as unset."""
 
+VERSION, STEP, ROLE, RANK = (str(name) for name in (names.PARAM_VERSION, names.STEP, names.ROLE, names.RANK))
+"""Plain strings: JSON's encoder takes no subclass of it for a key."""
+
 LATEST = 2**63 - 1
 """OTLP's times are unsigned 64-bit numbers, SQLite's integers are signed."""
 
@@ -89,17 +92,17 @@ def own_attributes(step: int, param_version: int) -> list[KeyValue]:
 
 def _row(span: Span, resource: dict[str, Value], steps: Steps) -> SpanRow:
     attributes = {item.key: _value(item.value) for item in span.attributes}
-    step = attributes.get(names.STEP)
-    version = attributes.get(names.PARAM_VERSION)
+    step = attributes.get(STEP)
+    version = attributes.get(VERSION)
     if type(step) is int:
         steps.seen(step)
     elif version is None and (place := steps.place(span.trace_id[:8])):
         step, version = place
-        attributes[names.PARAM_VERSION], attributes[names.STEP] = version, step
-    for key in (names.ROLE, names.RANK):
+        attributes[VERSION], attributes[STEP] = version, step
+    for key in (ROLE, RANK):
         if key not in attributes and key in resource:
             attributes[key] = resource[key]
-    role, rank = attributes.get(names.ROLE), attributes.get(names.RANK)
+    role, rank = attributes.get(ROLE), attributes.get(RANK)
     return SpanRow(
         trace_id=span.trace_id.hex(),
         span_id=span.span_id.hex(),

@@ -168,7 +168,7 @@ def load(connection: sqlite3.Connection) -> Totals:
 
 
 def _key(labels: Mapping[str, str]) -> str:
-    return orjson.dumps(dict(labels), option=orjson.OPT_SORT_KEYS).decode()
+    return orjson.dumps(dict(labels), option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS).decode()
 
 
 def _exemplar(data: dict[str, object] | None) -> Exemplar | None:
