@@ -89,6 +89,22 @@ def upstream(environment: Mapping[str, str]) -> Target | None:
     )
 
 
+def pace(environment: Mapping[str, str]) -> tuple[float, int]:
+    """
+    Seconds that spans wait for company and how many are kept: ``OTEL_BSP_*`` where set, else our own.
+    """
+
+    def number(name: str, default: float) -> float:
+        text = environment.get(name, "").strip()
+        try:
+            return max(1.0, float(text)) if text else default
+        except ValueError:
+            complaints.warn("pace", "%s=%r is no number; %g is used", name, text, default)
+            return default
+
+    return number("OTEL_BSP_SCHEDULE_DELAY", DELAY * 1e3) / 1e3, int(number("OTEL_BSP_MAX_QUEUE_SIZE", CAPACITY))
+
+
 class Poster:
     """
     Posts bodies over a connection that is kept. Used by one thread.
@@ -216,8 +232,9 @@ class Outbox:
         """
         Deliver what is left, for at most ``timeout`` seconds, and end the thread. What remains is counted as lost.
         """
-        self._deadline = self._clock() + timeout
-        self._closing.set()
+        if not self._closing.is_set():
+            self._deadline = self._clock() + timeout
+            self._closing.set()
         self._wake.set()
         self._thread.join(timeout)
 

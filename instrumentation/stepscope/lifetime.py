@@ -69,6 +69,7 @@ class Lifetime:
 
     def _in_child(self) -> None:
         self._forget()
+        self.release_sigterm()
 
     def _on_sigterm(self, number: int, frame: FrameType | None) -> None:
         if os.getpid() != self._pid:

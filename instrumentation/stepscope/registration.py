@@ -145,7 +145,7 @@ def _export(chosen: Settings) -> Settings:
 def _begin(chosen: Settings, identity: Identity) -> None:
     global session, _lifetime
     from stepscope.agent import Agent
-    from stepscope.export import Outbox, upstream
+    from stepscope.export import Outbox, pace, upstream
     from stepscope.lifetime import Lifetime
     from stepscope.session import Session
 
@@ -159,7 +159,14 @@ def _begin(chosen: Settings, identity: Identity) -> None:
     except Exception as error:  # noqa: BLE001 - without an agent training goes on, unobserved
         complaints.fault("init", error)
         return
-    outbox = Outbox(endpoint=agent.otlp_endpoint, upstream=upstream(os.environ), dropped=agent.dropped)
+    delay, capacity = pace(os.environ)
+    outbox = Outbox(
+        endpoint=agent.otlp_endpoint,
+        upstream=upstream(os.environ),
+        dropped=agent.dropped,
+        delay=delay,
+        capacity=capacity,
+    )
     try:
         session = Session(settings=chosen, identity=identity, agent=agent, sink=outbox)
     except BaseException:
@@ -181,8 +188,9 @@ def _end(leaving: Session, *, reason: names.Reason, timeout: float) -> None:
 
 
 def _forget() -> None:
-    global session, _lock
+    global session, _lock, _lifetime
     _lock = threading.RLock()
+    _lifetime = None
     if session is not None:
         session.forget()
         session = None

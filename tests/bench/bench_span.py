@@ -120,7 +120,7 @@ def run() -> dict[str, float]:
             off_seconds.append(without)
     session.close(timeout=1.0)
     registration.use(None)
-    theirs.shutdown()
+    theirs.shutdown()  # type: ignore[no-untyped-call]
     ours.shutdown()
     bare_us, span_us = (statistics.median(seconds) * 1e6 for seconds in (bare_seconds, span_seconds))
     ratios = [mine / other for mine, other in zip(span_seconds, bare_seconds, strict=True)]
@@ -139,7 +139,7 @@ def main() -> int:
     Print the table.
     """
     result = run()
-    rows = [
+    rows: list[tuple[str, ...]] = [
         ("kind", "us a span"),
         ("bare SDK span", f"{result['bare_us']:.2f}"),
         ("under stepscope", f"{result['stepscope_us']:.2f}"),

@@ -346,6 +346,15 @@ def test_the_upstream_is_read_as_the_specification_says(expected: str | None, en
     assert expected == (target.url if target else None)
 
 
+def test_the_standard_pace_is_honoured() -> None:
+    """
+    Nonsense falls back to ours.
+    """
+    assert (export.DELAY, export.CAPACITY) == export.pace({})
+    assert (0.2, 10) == export.pace({"OTEL_BSP_SCHEDULE_DELAY": "200", "OTEL_BSP_MAX_QUEUE_SIZE": "10"})
+    assert (export.DELAY, export.CAPACITY) == export.pace({"OTEL_BSP_SCHEDULE_DELAY": "soon"})
+
+
 def test_a_connection_closed_by_the_other_end_is_made_anew() -> None:
     """
     A sidecar restarted on the same port, between two batches.
