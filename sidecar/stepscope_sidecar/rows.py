@@ -239,6 +239,11 @@ def values(row: object) -> list[object]:
     ]
 
 
+def _text(value: object) -> str:
+    # Keys may be names.Name, a subclass of str.
+    return orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS).decode()
+
+
 def load(kind: type[R], row: sqlite3.Row) -> R:
     """
     The dataclass in ``row``, whose columns carry the names of its fields.
