@@ -170,7 +170,7 @@ def _begin(chosen: Settings, identity: Identity) -> None:
     try:
         session = Session(settings=chosen, identity=identity, agent=agent, sink=outbox)
     except BaseException:
-        outbox.shutdown(0.0)
+        outbox.shutdown(1.0)
         agent.close(1.0)
         raise
     if _lifetime is None:
