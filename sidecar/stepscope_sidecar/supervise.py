@@ -12,11 +12,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import httpx
 
@@ -129,24 +128,29 @@ class Sidecar:
         """
         return str(endpoints(self.settings.attempt_folder).get("http", ""))
 
-    def linger(self, seconds: float = LINGER) -> Left:
+    def linger(self, seconds: float = LINGER, *, cut_short: threading.Event) -> Left:
         """
-        Wait until every closed window is final and the outbox is empty, at most ``seconds``.
+        Wait until every closed window is final and the outbox is empty, at most ``seconds`` or until ``cut_short``.
         """
         deadline = time.monotonic() + seconds
         while True:
             left = unfinished(self.url())
-            if not left or time.monotonic() > deadline or self._gone():
+            if not left or time.monotonic() > deadline or self._gone() or cut_short.wait(POLL):
                 return left
-            self._stopping.wait(POLL)
+
+    def leave(self) -> None:
+        """
+        Let it finish what is left on its own: it ends by itself once whoever started it has gone.
+        """
+        self._stopping.set()
+        if self._watcher is not None:
+            self._watcher.join()
 
     def stop(self) -> None:
         """
         End it in order: SIGTERM, and SIGKILL where that takes too long.
         """
-        self._stopping.set()
-        if self._watcher is not None:
-            self._watcher.join()
+        self.leave()
         if self._process is None:
             return
         if self._process.poll() is None:
@@ -165,7 +169,7 @@ class Sidecar:
         with log.open("ab") as stream:
             # A session of its own: Ctrl-C at the terminal is for the command, and the sidecar has to outlive it.
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "stepscope_sidecar", "--attended", "yes"],
+                [sys.executable, "-m", "stepscope_sidecar", "--attended", "parent"],
                 env=self._env,
                 stdin=subprocess.DEVNULL,
                 stdout=stream,
@@ -219,25 +223,43 @@ def unfinished(url: str) -> Left:
     return Left(windows=int(status.get("windows_unfinished", 0)), spans=int(status.get("spans_pending", 0)))
 
 
-@contextmanager
-def signals_to(process: "subprocess.Popen[str] | subprocess.Popen[bytes]") -> Iterator[None]:
+class Signals:
     """
-    Pass SIGTERM and SIGHUP on to ``process``, and SIGINT where the terminal does not do so itself.
+    Ctrl-C, SIGTERM and SIGHUP while a command runs are the command's; after its end they cut the waiting short.
+
+    For the main thread, as a context manager.
     """
-    terminal = os.isatty(0)
 
-    def forward(number: int, frame: object) -> None:
-        del frame
-        if not (number == signal.SIGINT and terminal) and process.poll() is None:
-            process.send_signal(number)
+    def __init__(self) -> None:
+        """
+        Nothing is caught before the block is entered.
+        """
+        self.process: subprocess.Popen[str] | None = None
+        self.caught = threading.Event()
+        self._terminal = os.isatty(0)
+        self._before: dict[signal.Signals, Any] = {}
 
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = {number: signal.signal(number, forward) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
+    def __enter__(self) -> "Signals":
+        """
+        Begin to catch.
+        """
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            self._before[number] = signal.signal(number, self._catch)
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        """
+        Give the signals back.
+        """
+        for number, handler in self._before.items():
             signal.signal(number, handler)
+
+    def _catch(self, number: int, frame: object) -> None:
+        del frame
+        self.caught.set()
+        # A terminal sends Ctrl-C to the command as well as to us; twice would cut its own ending short.
+        if self.process is not None and self.process.poll() is None and not (number == signal.SIGINT and self._terminal):
+            self.process.send_signal(number)
 
 
 def run_beside(
@@ -246,43 +268,58 @@ def run_beside(
     env: dict[str, str],
     warn: Callable[[str], None],
     lines: Callable[[IO[str]], None] | None = None,
-    finished: Callable[[Sidecar], None] | None = None,
 ) -> int:
     """
     Run ``command`` beside a sidecar and return its exit code (128 + n where signal n ended it).
 
-    ``lines`` is given the command's standard output to read; without it the command keeps ours. ``finished`` is
-    called after the last recording is final, while the sidecar still answers.
+    ``lines`` is given the command's standard output to read; without it the command keeps ours. What is not finished
+    in time the sidecar finishes on its own, after we have gone.
 
     Raises:
         SidecarError: the sidecar or the command could not be started.
     """
     sidecar = None if read(env).disabled else Sidecar(env, warn=warn)
-    if sidecar is not None:
-        sidecar.start()
-    try:
+    finished = True
+    with Signals() as signals:
+        if sidecar is not None:
+            sidecar.start()
         try:
-            process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE if lines else None, text=True)
-        except OSError as error:
-            raise SidecarError(f"cannot start {command[0]!r}: {error.strerror or error}") from None
-        with signals_to(process):
-            if lines is not None and process.stdout is not None:
-                with process.stdout:
-                    lines(process.stdout)
-            code = process.wait()
-        if sidecar is not None:
-            left = sidecar.linger()
-            if left:
-                warn(_leftovers(left))
-            if finished is not None:
-                finished(sidecar)
-        return code if code >= 0 else 128 - code
+            code = _run(command, env=env, lines=lines, signals=signals)
+            if sidecar is not None:
+                signals.caught.clear()
+                left = sidecar.linger(cut_short=signals.caught)
+                finished = not left
+                if left:
+                    warn(_leftovers(left))
+        finally:
+            if sidecar is not None:
+                (sidecar.stop if finished else sidecar.leave)()
+    return code if code >= 0 else 128 - code
+
+
+def _run(
+    command: list[str], *, env: dict[str, str], lines: Callable[[IO[str]], None] | None, signals: Signals
+) -> int:
+    try:
+        process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE if lines else None, text=True)
+    except OSError as error:
+        raise SidecarError(f"cannot start {command[0]!r}: {error.strerror or error}") from None
+    signals.process = process
+    try:
+        if lines is not None and process.stdout is not None:
+            with process.stdout:
+                lines(process.stdout)
+        return process.wait()
     finally:
-        if sidecar is not None:
-            sidecar.stop()
+        if process.poll() is None:
+            process.kill()
+            process.wait()
 
 
 def _leftovers(left: Left) -> str:
     if not left.reached:
         return "the sidecar did not answer at the end; what it had received is in its store"
-    return f"after {LINGER:.0f} s there are left: {left.windows} windows not final, {left.spans} spans not forwarded"
+    return (
+        f"{left.windows} windows are not final and {left.spans} spans not forwarded; "
+        "the sidecar goes on with them and then ends by itself"
+    )
