@@ -26,11 +26,11 @@ from stepscope.settings import Settings
 from stepscope.testing import FakeAgent
 from tests.bench.machine import describe, table
 
-ROUNDS = 60
-"""Of each kind; the median of so many stands still on a machine that others use too."""
+ROUNDS = 600
+"""Of each kind; many short ones, so that what else the machine does falls on both kinds alike."""
 
-SPANS = 400
-"""In one round: under a batch, so that a round pays for one hand-over at most."""
+SPANS = 40
+"""In one round: a few milliseconds, under the interpreter's switch to the thread that exports."""
 
 OWN: dict[str, AttributeValue] = {"rl.mini_batch": 1, "rl.tokens": 4096}
 
