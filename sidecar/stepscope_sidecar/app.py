@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from stepscope import ids, names, wire
 from stepscope.errors import ConfigurationError
 from stepscope.settings import Settings
-from stepscope_sidecar import lifecycle, listen
+from stepscope_sidecar import lifecycle, listen, receivers
 from stepscope_sidecar.api import Sources, create_app
 from stepscope_sidecar.control import Control
 from stepscope_sidecar.controller import Controller
@@ -26,6 +26,7 @@ from stepscope_sidecar.errors import StoreError
 from stepscope_sidecar.finalise import Finaliser, Job, Result
 from stepscope_sidecar.ledger import StoreLedger
 from stepscope_sidecar.live import Live
+from stepscope_sidecar.metrics import Exposition
 from stepscope_sidecar.overhead import Estimate
 from stepscope_sidecar.plan import Plan
 from stepscope_sidecar.reader import open_reader
@@ -33,6 +34,8 @@ from stepscope_sidecar.seams import World
 from stepscope_sidecar.store import Store
 from stepscope_sidecar.surroundings import RECORD, Disk, alive, read_record
 from stepscope_sidecar.takeover import inherit
+from stepscope_sidecar.totals import Totals
+from stepscope_sidecar.upstream import Upstream
 from stepscope_sidecar.web import Web
 from stepscope_sidecar.windows import Window
 
@@ -56,13 +59,24 @@ FLUSH = 30.0
 LAST_JOBS = 3.0
 """Seconds that finalising may go on after a signal; what is not done then, the next start does."""
 
+LAST_SPANS = 2.0
+"""Seconds that forwarding may go on after a signal; what is left, the next start does."""
+
 
 class Sidecar:
     """
     Everything that runs in this process. Made and used in the event loop.
     """
 
-    def __init__(self, settings: Settings, store: Store, *, attended: bool, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        store: Store,
+        *,
+        attended: bool,
+        environment: Mapping[str, str],
+        upstream: Upstream | None,
+    ) -> None:
         """
         Put it together, and take over what a former sidecar of this attempt left.
         """
@@ -70,6 +84,7 @@ class Sidecar:
         self.store = store
         self.stopping = asyncio.Event()
         self._attended = attended
+        self._upstream = upstream
         self._endpoints = ("", "")
         self._estimates: Mapping[str, Estimate] = {}
         self._pending, self._dirty = 0, True
@@ -113,18 +128,13 @@ class Sidecar:
         settings, folder = self.settings, self.settings.attempt_folder
         token = _token(settings)
         http = listen.tcp(names.HTTP, settings.http, former=lifecycle.former_port(folder, "http", settings.http[0]))
-        app = create_app(
-            Sources(
-                live=self.live,
-                store=self.store.path,
-                directory=settings.directory.absolute(),
-                metrics=lambda accept: (b"", "text/plain"),
-                estimates=lambda: self._estimates,
-            ),
-            token=token,
-        )
-        web = Web(app, http)
-        self._endpoints = ("", f"http://{listen.shown(http)}")
+        try:
+            received = await receivers.start(settings, self.store, self._upstream, token=token, folder=folder)
+        except ConfigurationError:
+            http.close()
+            raise
+        self._endpoints = (received.http, f"http://{listen.shown(http)}")
+        web = Web(create_app(self._sources(), token=token), http)
         await self.control.start(settings.socket_path)
         for process in self.controller.processes.alive():
             self.control.watch(process)
@@ -133,13 +143,18 @@ class Sidecar:
             {
                 "pid": os.getpid(),
                 "http": self._endpoints[1],
-                "otlp_http": self._endpoints[0],
-                "otlp_grpc": "",
+                "otlp_http": received.http,
+                "otlp_grpc": received.grpc,
                 "socket": str(settings.socket_path),
                 "started_unix_ns": time.time_ns(),
             },
         )
-        LOG.info("sidecar of %s: %s", folder.name, self._endpoints[1])
+        LOG.info(
+            "sidecar of %s: pages %s, OTLP %s and %s", folder.name, self._endpoints[1], received.http, received.grpc
+        )
+        await self._until_over(web, received)
+
+    async def _until_over(self, web: Web, received: receivers.Receivers) -> None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stopping.set)
@@ -147,22 +162,35 @@ class Sidecar:
         tasks = {
             serving,
             asyncio.create_task(self.finaliser.work(), name="finaliser"),
-            asyncio.create_task(self._tick(), name="tick"),
+            asyncio.create_task(self._tick(received), name="tick"),
             asyncio.create_task(self._look(), name="look"),
             asyncio.create_task(self.stopping.wait(), name="stop"),
+            received.task,
         }
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        # Receivers first, then the outbox, then (in serve) the store.
+        await received.stop_receiving()
         await self.control.close()
         if not any(task.exception() for task in done):
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self.finaliser.drained(), LAST_JOBS)
         await web.stop(serving)
+        await received.stop_forwarding(flush=LAST_SPANS)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         for task in done:
             if not task.cancelled() and (error := task.exception()) is not None:
                 raise RuntimeError(f"the sidecar's {task.get_name()} ended: {error}") from error
+
+    def _sources(self) -> Sources:
+        return Sources(
+            live=self.live,
+            store=self.store.path,
+            directory=self.settings.directory.absolute(),
+            metrics=Exposition(totals=self._totals, live=self.live).render,
+            estimates=lambda: self._estimates,
+        )
 
     def pending(self) -> int:
         """
@@ -193,13 +221,15 @@ class Sidecar:
 
     # What goes on ----------------------------------------------------------------------------------------------
 
-    async def _tick(self) -> None:
+    async def _tick(self, received: receivers.Receivers) -> None:
         while not self.stopping.is_set():
             await asyncio.sleep(TICK)
-            if self.store.failure is not None:
-                raise self.store.failure
+            for failure in (self.store.failure, received.failure):
+                if failure is not None:
+                    raise failure
             self.controller.tick()
             self.ledger.retry()
+            self.live.measure(disk_bytes=self.disk.used)
             plan = self.controller.plan
             if not plan.stopped and lifecycle.stop_asked(
                 self.settings.directory.absolute(), since_unix_ns=plan.ordered_unix_ns
@@ -221,6 +251,10 @@ class Sidecar:
             except StoreError as error:
                 LOG.warning("no estimate of the overhead: %s", error)
             await asyncio.sleep(LOOK)
+
+    def _totals(self) -> Totals:
+        with open_reader(self.store.path) as reader:
+            return reader.totals()
 
     def _count_pending(self) -> int:
         try:
@@ -252,6 +286,8 @@ def serve(settings: Settings, *, attended: bool, environment: Mapping[str, str])
         ConfigurationError: a setting cannot be used.
         StoreError: the store cannot be opened.
     """
+    upstream = Upstream.read(environment)
+    _token(settings)
     lock = lifecycle.acquire(settings.socket_path)
     if lock is None:
         LOG.info("another sidecar serves %s", settings.socket_path)
@@ -259,20 +295,23 @@ def serve(settings: Settings, *, attended: bool, environment: Mapping[str, str])
     try:
         lifecycle.prepare(settings)
         store = Store.open(
-            settings.attempt_folder / "stepscope.db", run=settings.run, attempt=settings.attempt, outbox=False
+            settings.attempt_folder / "stepscope.db",
+            run=settings.run,
+            attempt=settings.attempt,
+            outbox=upstream is not None,
         )
+
+        async def run() -> None:
+            await Sidecar(settings, store, attended=attended, environment=environment, upstream=upstream).run()
+
         try:
-            asyncio.run(_run(settings, store, attended=attended, environment=environment))
+            asyncio.run(run())
         finally:
             store.close()
     finally:
         settings.socket_path.unlink(missing_ok=True)
         lock.release()
     return 0
-
-
-async def _run(settings: Settings, store: Store, *, attended: bool, environment: Mapping[str, str]) -> None:
-    await Sidecar(settings, store, attended=attended, environment=environment).run()
 
 
 def _token(settings: Settings) -> str:

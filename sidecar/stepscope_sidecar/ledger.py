@@ -149,7 +149,7 @@ class StoreLedger:
             # On the writer's thread, which is the only one to count here.
             self._settled += 1
             error = None if future.cancelled() else future.exception()
-            if isinstance(error, (StoreFull, StoreBusy)):
+            if isinstance(error, (StoreFullError, StoreBusyError)):
                 self._retries.append(work)
             elif error is not None:
                 LOG.error("not kept: %s", error)

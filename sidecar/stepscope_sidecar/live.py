@@ -3,9 +3,10 @@ The run as the HTTP side and the metrics see it, and the orders that come from t
 """
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from stepscope_sidecar.controller import Controller
+from stepscope_sidecar.metrics import Gauge
 from stepscope_sidecar.overhead import Estimate
 
 
@@ -31,6 +32,37 @@ class Live:
         self._pending = pending
         self._unsaved = unsaved
         self._estimates = estimates
+        self._gauges: list[Gauge] = []
+
+    def gauges(self) -> Iterable[Gauge]:
+        """
+        The gauges as of the last :meth:`measure`; callable on any thread.
+        """
+        return self._gauges
+
+    def measure(self, *, disk_bytes: int) -> None:
+        """
+        Take the gauges now.
+        """
+        controller = self._controller
+        found = [
+            Gauge(name="stepscope_artifact_disk_bytes", value=disk_bytes),
+            Gauge(name="stepscope_spans_pending", value=self._pending()),
+        ]
+        for name, values in (
+            ("stepscope_windows_open", controller.open),
+            ("stepscope_processes", controller.processes.counts()),
+            ("stepscope_missing_ranks", controller.census.by_role),
+        ):
+            found += [Gauge(name=name, value=value, labels={"role": role}) for role, value in values.items()]
+        for role, item in self._estimates().items():
+            for name, ratio in (
+                ("stepscope_profiling_overhead_ratio", item.ratio),
+                ("stepscope_profiling_wall_overhead_ratio", item.wall_ratio),
+            ):
+                if ratio is not None:
+                    found.append(Gauge(name=name, value=ratio, labels={"role": role}))
+        self._gauges = found
 
     def status(self) -> dict[str, object]:
         """

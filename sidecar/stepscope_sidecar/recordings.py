@@ -119,6 +119,13 @@ class Recordings:
         A process denied itself a window while there was no sidecar to ask.
         """
         window = self._asked(process, message.step, message.param_version, plan)
+        granted = self.windows.of_key(window.key)
+        if granted is not None and granted.process == window.process:
+            # The grant did not reach it: this is how that window ended.
+            self.windows.ignored["missed"] += 1
+            if granted.leased:
+                self.give_up(granted, Reason.SIDECAR_LOST)
+            return
         known = message.reason in REASONS
         self.deny(
             replace(window, asked_unix_ns=message.unix_ns),

@@ -23,6 +23,9 @@ from stepscope_sidecar.rows import WindowRow
 from .agent import SPAN, TRACE, Agent, agent_process
 from .jobs import eventually
 
+SETTLE_DEADLINE = 120.0
+"""Seconds for a window to be final: finalising only gets the CPU that nobody else wants."""
+
 START_DEADLINE = 30.0
 """Seconds for a sidecar to listen on a busy machine."""
 
@@ -92,7 +95,7 @@ class Place:
         """
         The one window, once it is in ``state``.
         """
-        found = eventually(lambda: [row for row in self.windows() if row.state == state])
+        found = eventually(lambda: [row for row in self.windows() if row.state == state], deadline=SETTLE_DEADLINE)
         assert len(self.windows()) == 1
         return found[0]
 
