@@ -574,3 +574,20 @@ def test_everything_public_is_there() -> None:
     """
     assert all(getattr(stepscope, name) is not None for name in stepscope.__all__)
     assert sorted(stepscope.__all__) == stepscope.__all__
+
+
+def test_a_disabled_opentelemetry_sdk_leaves_windows_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    No spans then, but the boundaries hold; a window points at the step's root.
+    """
+    monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
+    with capture_spans(selected={1}) as captured:
+        with stepscope.step():
+            with stepscope.span("work") as span:
+                span.set("a", 1)
+            stepscope.weights_published(1)
+
+        assert 1 == stepscope.current_version()
+
+    assert [] == captured.spans
+    assert ["open", "started", "close"] == order(captured)
