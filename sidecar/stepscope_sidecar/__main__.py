@@ -7,6 +7,7 @@ import contextlib
 import logging
 import os
 import sys
+from collections.abc import Callable
 
 from stepscope import names
 from stepscope.errors import ConfigurationError, StepscopeError
@@ -25,7 +26,10 @@ def main() -> int:
     """
     parser = argparse.ArgumentParser(prog="python -m stepscope_sidecar", description=__doc__)
     parser.add_argument(
-        "--attended", choices=("yes", "no"), default="no", help="yes: whoever started it ends it; no: it ends by itself"
+        "--attended",
+        choices=("yes", "no", "parent"),
+        default="no",
+        help="yes: whoever started it ends it; no: it ends by itself; parent: by itself once its parent has gone",
     )
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
@@ -41,10 +45,15 @@ def main() -> int:
         with contextlib.suppress(OSError):
             os.nice(NICE)
         sys.setswitchinterval(SWITCH_INTERVAL)
-        return serve(settings, attended=arguments.attended == "yes", environment=dict(os.environ))
+        return serve(settings, attended=_attended(arguments.attended), environment=dict(os.environ))
     except StepscopeError as error:
         sys.stderr.write(f"stepscope sidecar: {error}\n")
         return 2
+
+
+def _attended(how: str) -> Callable[[], bool]:
+    parent = os.getppid()
+    return lambda: how == "yes" or (how == "parent" and os.getppid() == parent)
 
 
 if __name__ == "__main__":

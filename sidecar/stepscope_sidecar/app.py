@@ -12,7 +12,7 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from stepscope import ids, names, wire
 from stepscope.errors import ConfigurationError
@@ -73,7 +73,7 @@ class Sidecar:
         settings: Settings,
         store: Store,
         *,
-        attended: bool,
+        attended: Callable[[], bool],
         environment: Mapping[str, str],
         upstream: Upstream | None,
     ) -> None:
@@ -239,7 +239,7 @@ class Sidecar:
             if self._dirty and self.store.outbox:
                 self._dirty = False
                 self._pending = await asyncio.to_thread(self._count_pending)
-            if not self._attended and self._finished():
+            if not self._attended() and self._finished():
                 LOG.info("the run is over; ending")
                 return
 
@@ -278,7 +278,7 @@ class Sidecar:
         return waited >= FLUSH or (waited >= IDLE and clean)
 
 
-def serve(settings: Settings, *, attended: bool, environment: Mapping[str, str]) -> int:
+def serve(settings: Settings, *, attended: Callable[[], bool], environment: Mapping[str, str]) -> int:
     """
     Be the sidecar of the attempt that ``settings`` names, until it is over; the process's exit code.
 

@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,7 +48,7 @@ class Place:
         return self.folder / "run-a1"
 
     @contextmanager
-    def sidecar(self, *, attended: bool = True) -> Iterator["subprocess.Popen[str]"]:
+    def sidecar(self, *, attended: str = "yes") -> Iterator["subprocess.Popen[str]"]:
         """
         A sidecar that listens; ended in order where it has not ended.
         """
@@ -62,13 +62,13 @@ class Place:
                 process.terminate()
             process.communicate(timeout=30)
 
-    def start(self, *, attended: bool = True, **env: str) -> "subprocess.Popen[str]":
+    def start(self, *, attended: str = "yes", env: Mapping[str, str] | None = None) -> "subprocess.Popen[str]":
         """
         Start a sidecar and do not wait for it.
         """
         return subprocess.Popen(
-            [sys.executable, "-m", "stepscope_sidecar", "--attended", "yes" if attended else "no"],
-            env={**self.env, **env},
+            [sys.executable, "-m", "stepscope_sidecar", "--attended", attended],
+            env={**self.env, **(env or {})},
             stdin=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
@@ -238,13 +238,12 @@ def test_a_recording_closed_while_there_was_no_sidecar_is_found(place: Place) ->
     """
     Its process wrote the record and ended; the next sidecar sweeps the folder.
     """
-    with place.sidecar() as first:
-        with Agent(place.socket) as agent:
-            agent.register()
-            grant = agent.open(5)
-            first.kill()
-            first.wait()
-            agent.write(grant)
+    with place.sidecar() as first, Agent(place.socket) as agent:
+        agent.register()
+        grant = agent.open(5)
+        first.kill()
+        first.wait()
+        agent.write(grant)
     with place.sidecar():
         row = place.settled("ready")
 
@@ -303,7 +302,7 @@ def test_a_line_over_the_limit_ends_its_connection(place: Place) -> None:
         agent.register()
         try:
             agent.send_raw(b"x" * (wire.MAX_LINE + 1024 * 1024))
-        except (ConnectionError, socket.timeout):
+        except (ConnectionError, TimeoutError):
             pass  # It hangs up while we are still talking.
 
         assert agent.receive() is None
@@ -367,7 +366,7 @@ def test_an_unattended_sidecar_ends_when_the_run_has_gone(place: Place) -> None:
     """
     Ten seconds after its last process, with exit 0; the socket is gone, the store is closed.
     """
-    with place.sidecar(attended=False) as process:
+    with place.sidecar(attended="no") as process:
         with Agent(place.socket) as agent:
             agent.register()
             agent.send(wire.Bye())
@@ -392,7 +391,7 @@ def test_a_setting_that_cannot_be_used_is_one_clear_line(place: Place, setting: 
     """
     Exit 2, the setting named, no stack trace.
     """
-    process = place.start(**{setting: value})
+    process = place.start(env={setting: value})
     errors = process.communicate(timeout=START_DEADLINE)[1]
 
     assert 2 == process.returncode
@@ -408,7 +407,7 @@ def test_a_port_in_use_is_one_clear_line(place: Place) -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        process = place.start(STEPSCOPE_HTTP=f"127.0.0.1:{port}")
+        process = place.start(env={"STEPSCOPE_HTTP": f"127.0.0.1:{port}"})
         errors = process.communicate(timeout=START_DEADLINE)[1]
 
     assert 2 == process.returncode
@@ -420,13 +419,12 @@ def test_sigterm_ends_it_in_order(place: Place) -> None:
     """
     Exit 0, what was open stays open for the next one.
     """
-    with place.sidecar() as process:
-        with Agent(place.socket) as agent:
-            agent.register()
-            grant = agent.open(5)
-            eventually(lambda: [row for row in place.windows() if row.state == "recording"])
-            process.send_signal(signal.SIGTERM)
-            code = process.wait(30)
+    with place.sidecar() as process, Agent(place.socket) as agent:
+        agent.register()
+        grant = agent.open(5)
+        eventually(lambda: [row for row in place.windows() if row.state == "recording"])
+        process.send_signal(signal.SIGTERM)
+        code = process.wait(30)
 
     assert 0 == code
     assert [(grant.window, "recording")] == [(row.window, row.state) for row in place.windows()]

@@ -158,13 +158,19 @@ class Rig:
         self.controller.resume(processes, list(self.ledger.rows.values()))
 
     def register(
-        self, pid: int = 100, *, link: FakeLink | None = None, former: Process | None = None, **changes: object
+        self,
+        pid: int = 100,
+        changes: Mapping[str, object] | None = None,
+        *,
+        link: FakeLink | None = None,
+        former: Process | None = None,
+        **more: object,
     ) -> tuple[Process, FakeLink]:
         """
         A process that registers and is not refused.
         """
         link = link or FakeLink()
-        process = self.controller.register(register(pid, **changes), link, peer=pid, former=former)
+        process = self.controller.register(register(pid, **{**(changes or {}), **more}), link, peer=pid, former=former)
         assert process is not None, link.sent
         return process, link
 
@@ -185,7 +191,7 @@ class Rig:
         self.controller.finalised(result)
 
 
-def register(pid: int = 100, **changes: object) -> wire.Register:
+def register(pid: int = 100, /, **changes: object) -> wire.Register:
     """
     A registration of process ``pid``.
     """

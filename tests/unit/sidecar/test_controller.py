@@ -51,7 +51,7 @@ def test_a_registration_that_is_not_ours_is_refused(rig: Rig, changes: dict[str,
     """
     link = FakeLink()
 
-    assert rig.controller.register(register(**changes), link, peer=100) is None
+    assert rig.controller.register(register(100, **changes), link, peer=100) is None
     assert isinstance(link.last(), wire.Refused)
     assert [] == rig.ledger.processes
 

@@ -142,7 +142,10 @@ def test_every_interface_is_shown_as_one_that_can_be_reached() -> None:
         assert listen.shown(listener).startswith("127.0.0.1:")
 
 
-@pytest.mark.parametrize(("host", "expected"), [("127.0.0.1", True), ("localhost", True), ("::1", True), ("0.0.0.0", False), ("example.org", False)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [("127.0.0.1", True), ("localhost", True), ("::1", True), ("0.0.0.0", False), ("example.org", False)],
+)
 def test_loopback_is_told_from_the_rest(host: str, expected: bool) -> None:
     """
     Only an address, or the name that means one.

@@ -142,7 +142,7 @@ def test_the_first_reason_in_the_order_is_the_answer() -> None:
         {"ranks": Ranks.parse("0")},
     ):
         found.append(decide(ask, rules, windows))
-        rules = replace(rules, **relief)  # type: ignore[arg-type]  # named fields
+        rules = replace(rules, **relief)
     found.append(decide(ask, rules, windows))
     ask = replace(ask, step=6)
     rules = replace(rules, selection=Selection.parse("6"))

@@ -193,7 +193,7 @@ class World:
         pid = int(str(facts.pop("pid")))
         if action in {"register", "register_listing"} and pid not in rig.dead:
             listed = [reopened(window, step)] if action == "register_listing" else []
-            self.links[pid] = rig.register(pid, open_windows=listed, **facts)
+            self.links[pid] = rig.register(pid, facts, open_windows=listed)
         elif action == "stop":
             controller.stop("test")
         elif action == "profile":
