@@ -258,7 +258,11 @@ class Signals:
         del frame
         self.caught.set()
         # A terminal sends Ctrl-C to the command as well as to us; twice would cut its own ending short.
-        if self.process is not None and self.process.poll() is None and not (number == signal.SIGINT and self._terminal):
+        if (
+            self.process is not None
+            and self.process.poll() is None
+            and not (number == signal.SIGINT and self._terminal)
+        ):
             self.process.send_signal(number)
 
 
@@ -297,9 +301,7 @@ def run_beside(
     return code if code >= 0 else 128 - code
 
 
-def _run(
-    command: list[str], *, env: dict[str, str], lines: Callable[[IO[str]], None] | None, signals: Signals
-) -> int:
+def _run(command: list[str], *, env: dict[str, str], lines: Callable[[IO[str]], None] | None, signals: Signals) -> int:
     try:
         process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE if lines else None, text=True)
     except OSError as error:
