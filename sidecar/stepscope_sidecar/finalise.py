@@ -98,12 +98,21 @@ class Finaliser:
     The queue of closed windows. Use it in the event loop alone.
     """
 
-    def __init__(self, *, done: Callable[[Result], None], runner: Runner | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        done: Callable[[Result], None],
+        runner: Runner | None = None,
+        training: Callable[[], bool] = lambda: True,
+    ) -> None:
         """
         Tell ``done`` of each result, in the event loop; ``runner`` defaults to a child process per job.
+
+        While ``training`` says so, children only get the CPU that nobody else wants; afterwards somebody waits for
+        them, and they run as the sidecar does.
         """
         self._done = done
-        self._runner = runner or in_child
+        self._runner = runner or (lambda job: in_child(job, stand_back=training()))
         self._jobs: deque[Job] = deque()
         self._busy = False
         self._more = asyncio.Event()
@@ -149,9 +158,9 @@ class Finaliser:
         await self._idle.wait()
 
 
-async def in_child(job: Job) -> Result:
+async def in_child(job: Job, *, stand_back: bool = True) -> Result:
     """
-    Do ``job`` in a process of its own and wait for it.
+    Do ``job`` in a process of its own, which with ``stand_back`` gives way to all others, and wait for it.
     """
     # A session of its own: Ctrl-C in the user's terminal is not meant for it.
     child = await asyncio.create_subprocess_exec(
@@ -163,7 +172,8 @@ async def in_child(job: Job) -> Result:
         stderr=asyncio.subprocess.PIPE,
         start_new_session=True,
     )
-    _stand_back(child.pid)
+    if stand_back:
+        _stand_back(child.pid)
     try:
         async with asyncio.timeout(TIMEOUT):
             output, complaint = await child.communicate(encode(job))

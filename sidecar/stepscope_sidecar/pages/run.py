@@ -16,6 +16,9 @@ from stepscope_sidecar.steptable import UNKNOWN, StepRow
 REFRESH = 5
 """Seconds between two loads while the run is live: steps take seconds, and each load costs the machine a little."""
 
+LISTED = 6
+"""Of a list of ranks, the last ones: a rank that is always missing would fill the page."""
+
 SHOWN_DIGITS = 8
 """Of a trace id; the whole one is in its title."""
 
@@ -207,7 +210,8 @@ def _ranks(value: object) -> Content:
 
 def _plain(value: object) -> str:
     if isinstance(value, (list, tuple)):
-        return ", ".join(str(item) for item in value)
+        more = [f"and {len(value) - LISTED} before"] if len(value) > LISTED else []
+        return ", ".join([*map(str, value[-LISTED:]), *more])
     return "" if value is None else str(value)
 
 

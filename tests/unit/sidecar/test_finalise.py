@@ -249,3 +249,26 @@ def test_the_child_stands_back(tmp_path: Path) -> None:
     run(body)
 
     assert (19, os.SCHED_IDLE, True) in seen
+
+
+def test_after_training_the_child_runs_as_the_sidecar_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Once the run's processes have gone somebody waits for the recordings, and nobody is disturbed by making them.
+    """
+    stood_back: list[int] = []
+    monkeypatch.setattr(finalise, "_stand_back", stood_back.append)
+    results: list[Result] = []
+    training = iter([True, False])
+
+    async def body() -> None:
+        finaliser = Finaliser(done=results.append, training=lambda: next(training))
+        worker = asyncio.create_task(finaliser.work())
+        for name in ("a", "b"):
+            finaliser.submit(job(traces.put(tmp_path / name, traces.trace())))
+        await finaliser.drained()
+        worker.cancel()
+
+    run(body)
+
+    assert [True, True] == [result.ready for result in results]
+    assert 1 == len(stood_back)
