@@ -70,7 +70,13 @@ class Scope(Protocol):
         """
 
     def start_span(
-        self, name: str, *, bucket: str | None, attributes: Mapping[str, object] | None, wait_for: str | None, request: bool
+        self,
+        name: str,
+        *,
+        bucket: str | None,
+        attributes: Mapping[str, object] | None,
+        wait_for: str | None,
+        request: bool,
     ) -> Span:
         """
         A span that is ended by hand.

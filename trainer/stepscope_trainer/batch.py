@@ -121,19 +121,19 @@ def share(groups: Sequence[GroupLike], *, mini_batches: int, rank: int, world: i
 
 def _mini_batch(groups: Sequence[GroupLike], *, whole: Sequence[GroupLike], version: int) -> MiniBatch:
     rows = [(group.prompt, sample) for group in groups for sample in group.samples]
-    shape = (len(rows), max(len(prompt) + len(sample.tokens) for prompt, sample in rows))
-    tokens, mask, behaviour = torch.zeros(shape, dtype=torch.long), torch.zeros(shape), torch.zeros(shape)
-    for i, (prompt, sample) in enumerate(rows):
-        answer = slice(len(prompt), len(prompt) + len(sample.tokens))
-        tokens[i, : answer.stop] = torch.tensor(prompt + sample.tokens)
-        mask[i, answer] = 1.0
-        behaviour[i, answer] = torch.tensor(sample.log_probs)
+    width = max(len(prompt) + len(sample.tokens) for prompt, sample in rows)
+    tokens, mask, behaviour = [], [], []
+    for prompt, sample in rows:
+        before, after = [0.0] * len(prompt), [0.0] * (width - len(prompt) - len(sample.tokens))
+        tokens.append([*prompt, *sample.tokens, *map(int, after)])
+        mask.append([*before, *[1.0] * len(sample.tokens), *after])
+        behaviour.append([*before, *sample.log_probs, *after])
     rewards = torch.tensor([[sample.reward for sample in group.samples] for group in groups])
     return MiniBatch(
         groups=tuple(groups),
-        tokens=tokens,
-        mask=mask,
-        behaviour=behaviour,
+        tokens=torch.tensor(tokens),
+        mask=torch.tensor(mask),
+        behaviour=torch.tensor(behaviour),
         advantage=grpo.advantages(rewards).flatten(),
         answer_tokens=sum(len(sample.tokens) for group in whole for sample in group.samples),
         reward=float(rewards.mean()),

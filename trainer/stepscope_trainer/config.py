@@ -32,7 +32,7 @@ class Config:
     seed: int = _option(0, "seed of weights, problems and sampling", metavar="N")
     prompts: int = _option(64, "prompts per step", metavar="N")
     samples: int = _option(16, "samples per prompt", metavar="N")
-    slots: int = _option(8, "prompts that a replica generates for at the same time", metavar="N")
+    slots: int = _option(1, "prompts that a replica generates for at the same time", metavar="N")
     capacity: int = _option(0, "prompts that the sample queue holds; 0: those of one step", metavar="N")
     warmup_steps: int = _option(300, "supervised steps before step 1; none with --model", metavar="N")
     learning_rate: float = _option(5e-4, "learning rate of the policy updates", metavar="X")
@@ -95,17 +95,16 @@ class Config:
     @property
     def requests_per_replica(self) -> int:
         """
-        Requests a replica has in hand. All of a step's with ``sync``: then batches don't depend on timing.
+        Requests a replica has in hand: one waits for each that generates, so that no slot is empty while samples are
+        handed over. With ``sync`` all of a step's: then batches don't depend on timing.
         """
-        return self.prompts if self.sync else self.slots
+        return self.prompts if self.sync else 2 * self.slots
 
     def due(self, every: int, version: int) -> bool:
         """
         Whether something that happens ``every`` so many updates happens after update ``version``.
         """
         return bool(every) and version % every == 0
-
-
 
 
 def add_arguments(parser: ArgumentParser) -> None:

@@ -21,7 +21,7 @@ from stepscope_rollouter.samples import Group
 from stepscope_rollouter.worker import Plan, Rollouter
 from stepscope_trainer import checkpoint, cluster, model, scope
 from stepscope_trainer.config import Config, JobError, add_arguments, from_arguments
-from stepscope_trainer.signals import Interrupted, raised
+from stepscope_trainer.signals import Interrupted, Signals
 from stepscope_trainer.task import Arithmetic
 from stepscope_trainer.weights import NoReplicasError, WeightChannel
 from stepscope_trainer.worker import Row, TrainerRank
@@ -159,27 +159,34 @@ class Job:
     The actors of one run.
     """
 
-    def __init__(self, config: Config, *, version: int) -> None:
+    def __init__(self, config: Config, *, version: int, signals: Signals) -> None:
         """
-        Start them; they go on after ``version``.
+        Start them; they go on after ``version``, until one of ``signals`` comes.
         """
         import ray
 
         self._ray = ray
         self._config = config
         self._version = version
+        self._signals = signals
         self.result = Result(version=version)
         options = {"num_cpus": 0, "runtime_env": {"env_vars": cluster.actor_environment(os.environ)}}
-        self._queue = ray.remote(SampleQueue).options(**options).remote(
-            per_step=config.prompts,
-            steps=config.steps,
-            capacity=config.queue_capacity,
-            staleness=config.allowed_staleness,
-            version=version,
+        self._queue = (
+            ray.remote(SampleQueue)
+            .options(**options)
+            .remote(
+                per_step=config.prompts,
+                steps=config.steps,
+                capacity=config.queue_capacity,
+                staleness=config.allowed_staleness,
+                version=version,
+            )
         )
         load_scope = partial(scope.load, config.stepscope)
         self._replicas = [
-            ray.remote(Rollouter).options(**options).remote(
+            ray.remote(Rollouter)
+            .options(**options)
+            .remote(
                 self._plan(rank),
                 engine=partial(build_engine, config),
                 task=partial(build_task, config),
@@ -189,7 +196,9 @@ class Job:
             for rank in range(config.replicas)
         ]
         self._trainers = [
-            ray.remote(TrainerRank).options(**options).remote(
+            ray.remote(TrainerRank)
+            .options(**options)
+            .remote(
                 config,
                 rank=rank,
                 model=partial(model.build, config.model, seed=config.seed),
@@ -232,6 +241,7 @@ class Job:
         self._runs = [trainer.run.options(num_returns="streaming").remote() for trainer in self._trainers]
         left = list(self._runs)
         while left:
+            self._signals.check()
             ready, _ = ray.wait([*left, *self._checks], num_returns=1, timeout=POLL_SECONDS)
             for found in ready:
                 if found in self._checks:
@@ -267,6 +277,7 @@ class Job:
         The answers, in slices, so that a signal is noticed meanwhile.
         """
         while True:
+            self._signals.check()
             try:
                 return self._ray.get(refs, timeout=POLL_SECONDS)
             except self._ray.exceptions.GetTimeoutError:
@@ -303,9 +314,12 @@ def run(
     model.codec(config.model)
     ours = scope.load(config.stepscope)
     ours.init(role="driver", register_only=True)
+    signals = Signals()
     try:
-        with cluster.started(), raised():
-            job = Job(config, version=version)
+        with cluster.started():
+            # Ray has put a handler of its own for SIGTERM there, which would leave at once.
+            signals.install()
+            job = Job(config, version=version, signals=signals)
             try:
                 on_ready(job.manager)
                 job.follow(on_row)
@@ -313,6 +327,7 @@ def run(
                 job.close()
             return job.result
     finally:
+        signals.restore()
         ours.shutdown()
 
 

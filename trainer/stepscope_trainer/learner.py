@@ -114,7 +114,10 @@ class Learner:
             self._sum(flat)
             torch._foreach_copy_(  # noqa: SLF001 - the one-call form of a loop over copy_
                 gradients,
-                [part.view_as(g) for part, g in zip(flat.split([g.numel() for g in gradients]), gradients, strict=True)],
+                [
+                    part.view_as(g)
+                    for part, g in zip(flat.split([g.numel() for g in gradients]), gradients, strict=True)
+                ],
             )
         self._optimizer.step()
 

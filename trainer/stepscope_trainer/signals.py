@@ -1,12 +1,13 @@
 """
-SIGINT and SIGTERM as one exception in the main thread, so that a job is closed in order.
+SIGINT and SIGTERM as something to look at, so that a job is closed in order.
+
+A handler that raised would do so wherever the main thread is, inside Ray's calls too, which do not survive it.
 """
 
 import signal
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from types import FrameType
+from typing import Any
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -24,25 +25,44 @@ class Interrupted(BaseException):  # noqa: N818 - it is no error, as KeyboardInt
         self.signal = number
 
 
-@contextmanager
-def raised() -> Iterator[None]:
+class Signals:
     """
-    Within the block the first signal raises ``Interrupted``; those that follow are ignored, as closing takes seconds.
+    Remembers the first signal, until ``restore``. In another thread than the main one it hears none.
 
-    A second Ctrl-C is not lost on somebody in a hurry: SIGQUIT and SIGKILL still end the program at once.
+    Closing takes seconds, so that further ones change nothing; SIGQUIT and SIGKILL still end the program at once.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
 
-    def handle(number: int, frame: FrameType | None) -> None:
-        for each in SIGNALS:
-            signal.signal(each, signal.SIG_IGN)
-        raise Interrupted(number)
+    def __init__(self) -> None:
+        """
+        Listen from now on.
+        """
+        self._heard = 0
+        self._before: dict[signal.Signals, Any] = {}
+        self.install()
 
-    before = {each: signal.signal(each, handle) for each in SIGNALS}
-    try:
-        yield
-    finally:
-        for each, handler in before.items():
+    def install(self) -> None:
+        """
+        Listen again, after somebody else has put a handler in our place.
+        """
+        if threading.current_thread() is threading.main_thread():
+            for each in SIGNALS:
+                before = signal.signal(each, self._hear)
+                self._before.setdefault(each, before)
+
+    def check(self) -> None:
+        """
+        Raises ``Interrupted`` once a signal has come.
+        """
+        if self._heard:
+            raise Interrupted(self._heard)
+
+    def restore(self) -> None:
+        """
+        Give the signals back to whoever had them.
+        """
+        for each, handler in self._before.items():
             signal.signal(each, handler)
+        self._before = {}
+
+    def _hear(self, number: int, frame: FrameType | None) -> None:
+        self._heard = self._heard or number

@@ -65,7 +65,8 @@ class BatchLike(Protocol):
 @dataclass(kw_only=True, slots=True)
 class Row:
     """
-    What one step came to, on one rank. ``param_version`` is the version in force during it.
+    What one step came to, on one rank. ``param_version`` is the version in force during it, ``partial`` counts samples
+    that lived across an update, ``dropped`` those that had become too stale.
     """
 
     step: int
@@ -78,6 +79,7 @@ class Row:
     wait_seconds: float = 0.0
     samples: int = 0
     dropped: int = 0
+    partial: int = 0
     log_prob_gap: float = 0.0
     validation: float | None = None
     checkpoint: str = ""
@@ -208,6 +210,9 @@ class TrainerRank:
             span.set("rl.samples", sum(len(group.samples) for group in taken.groups))
             span.set("rl.samples.dropped", taken.dropped)
         row.wait_seconds = self._clock() - begun
+        row.partial = sum(
+            min(sample.versions) < max(sample.versions) for group in taken.groups for sample in group.samples
+        )
         rewards = [sample.reward for group in taken.groups for sample in group.samples]
         ages = [self._version - min(sample.versions) for group in taken.groups for sample in group.samples]
         row.samples, row.dropped = len(rewards), taken.dropped

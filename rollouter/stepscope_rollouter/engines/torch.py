@@ -130,9 +130,7 @@ class TorchEngine:
         Log-probs under the weights in force.
         """
         logits = self._logits(rows).log_softmax(-1)
-        return [
-            [0.0, *(float(logits[i, t, token]) for t, token in enumerate(row[1:]))] for i, row in enumerate(rows)
-        ]
+        return [[0.0, *(float(logits[i, t, token]) for t, token in enumerate(row[1:]))] for i, row in enumerate(rows)]
 
     async def close(self) -> None:
         """
