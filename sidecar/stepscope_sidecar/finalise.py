@@ -40,6 +40,9 @@ MAX_MEMORY = 1 << 30
 TIMEOUT = 3600.0
 """Wall seconds. While training takes every core the child hardly runs, so only a stuck disk should meet this."""
 
+GLANCE = 0.5
+"""Seconds between looks at whether training is still going on, while a child stands back."""
+
 DETAIL = 300
 """Characters of a failure's detail that are kept."""
 
@@ -112,7 +115,7 @@ class Finaliser:
         them, and they run as the sidecar does.
         """
         self._done = done
-        self._runner = runner or (lambda job: in_child(job, stand_back=training()))
+        self._runner = runner or (lambda job: _in_child_while(training, job))
         self._jobs: deque[Job] = deque()
         self._busy = False
         self._more = asyncio.Event()
@@ -186,6 +189,23 @@ async def in_child(job: Job, *, stand_back: bool = True) -> Result:
     if child.returncode:
         return _failed(job, _last_words(child.returncode, complaint))
     return Result(**orjson.loads(output))
+
+
+async def _in_child_while(training: Callable[[], bool], job: Job) -> Result:
+    """
+    Do ``job`` in a child that stands back while there is training, and no longer.
+    """
+    if training():
+        child = asyncio.create_task(in_child(job))
+        try:
+            while training():
+                if (await asyncio.wait({child}, timeout=GLANCE))[0]:
+                    return child.result()
+        finally:
+            # Only a privileged process may take a low priority back; beginning again costs seconds.
+            child.cancel()
+            await asyncio.wait({child})
+    return await in_child(job, stand_back=False)
 
 
 def finalise(job: Job) -> Result:
