@@ -11,6 +11,8 @@ from collections import defaultdict
 from collections.abc import Callable
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.resource.v1.resource_pb2 import Resource
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from stepscope import names
 from stepscope_sidecar import inbox, spans, totals
@@ -31,6 +33,9 @@ RESOURCES = 1000
 BUCKETS = frozenset(names.Bucket)
 """Kinds of time that are counted; what a foreign program calls a bucket must not become a label."""
 
+UNSET = {"code": "unset", "message": ""}
+UNSET_TEXT = to_text(UNSET)
+
 INSERT = f"INSERT OR IGNORE INTO spans VALUES (NULL{', ?' * 16})"  # noqa: S608 - a constant
 """A span that an exporter sent twice is kept once."""
 
@@ -47,7 +52,7 @@ class Indexer:
         self._steps = steps
         self._outbox = outbox
         self._clock = clock
-        self._parsed: tuple[int, ExportTraceServiceRequest] | None = None
+        self._parsed: tuple[int, list[tuple[Resource, Span]]] | None = None
         self._resources: dict[str, int] = {}
 
     def forget(self) -> None:
@@ -81,10 +86,8 @@ class Indexer:
 
     def _read(self, connection: sqlite3.Connection, row_id: int, done: int) -> int:
         try:
-            request = self._request(connection, row_id)
-            taken = [
-                (row, _texts(row)) for row in spans.decode(request, steps=self._steps, start=done, stop=done + SLICE)
-            ]
+            part = self._request(connection, row_id)[done : done + SLICE]
+            taken = [(row, _texts(row)) for row in spans.as_rows(part, steps=self._steps)]
         except Exception as error:
             LOG.exception("a received request cannot be read into rows; set aside")
             row = connection.execute("SELECT spans, body FROM inbox WHERE id = ?", (row_id,)).fetchone()
@@ -94,10 +97,10 @@ class Indexer:
         self._keep(connection, taken)
         return len(taken)
 
-    def _request(self, connection: sqlite3.Connection, row_id: int) -> ExportTraceServiceRequest:
+    def _request(self, connection: sqlite3.Connection, row_id: int) -> list[tuple[Resource, Span]]:
         if self._parsed is None or self._parsed[0] != row_id:
             body = connection.execute("SELECT body FROM inbox WHERE id = ?", (row_id,)).fetchone()["body"]
-            self._parsed = (row_id, ExportTraceServiceRequest.FromString(body))
+            self._parsed = (row_id, list(spans.each(ExportTraceServiceRequest.FromString(body))))
         return self._parsed[1]
 
     def _keep(self, connection: sqlite3.Connection, taken: list[tuple[SpanRow, tuple[str, ...]]]) -> None:
@@ -135,9 +138,12 @@ class Indexer:
 
 
 def _texts(row: SpanRow) -> tuple[str, ...]:
-    return tuple(
-        "[]" if item == [] else to_text(item)
-        for item in (row.attributes, row.links, row.events, row.status, row.resource)
+    return (
+        to_text(row.attributes),
+        to_text(row.links) if row.links else "[]",
+        to_text(row.events) if row.events else "[]",
+        to_text(row.status) if row.status != UNSET else UNSET_TEXT,
+        to_text(row.resource),
     )
 
 

@@ -28,6 +28,9 @@ CODES = {Status.STATUS_CODE_UNSET: "unset", Status.STATUS_CODE_OK: "ok", Status.
 VERSION, STEP, ROLE, RANK = (str(name) for name in (names.PARAM_VERSION, names.STEP, names.ROLE, names.RANK))
 """Plain strings: JSON's encoder takes no subclass of it for a key."""
 
+SIMPLE = frozenset({"string_value", "int_value", "bool_value", "double_value"})
+"""Kinds of attribute that JSON has too."""
+
 LATEST = 2**63 - 1
 """OTLP's times are unsigned 64-bit numbers, SQLite's integers are signed."""
 
@@ -49,14 +52,19 @@ def each(request: ExportTraceServiceRequest) -> Iterator[tuple[Resource, Span]]:
                 yield resource.resource, span
 
 
-def decode(
-    request: ExportTraceServiceRequest, *, steps: Steps, start: int = 0, stop: int | None = None
-) -> Iterator[SpanRow]:
+def decode(request: ExportTraceServiceRequest, *, steps: Steps, start: int = 0) -> Iterator[SpanRow]:
     """
-    The rows of spans ``start`` to ``stop`` of ``request``; spans of others get the step of their trace.
+    The rows of ``request`` from span ``start`` on; spans of others get the step of their trace.
+    """
+    return as_rows(itertools.islice(each(request), start, None), steps=steps)
+
+
+def as_rows(pairs: Iterable[tuple[Resource, Span]], *, steps: Steps) -> Iterator[SpanRow]:
+    """
+    The rows of some spans with their resources; spans of others get the step of their trace.
     """
     last, data = None, dict[str, Value]()
-    for resource, span in itertools.islice(each(request), start, stop):
+    for resource, span in pairs:
         if resource is not last:
             last, data = resource, flat(resource.attributes)
         yield _row(span, data, steps)
@@ -131,15 +139,13 @@ def _row(span: Span, resource: dict[str, Value], steps: Steps) -> SpanRow:
 
 def _value(value: AnyValue) -> Value:
     kind = value.WhichOneof("value")
-    if kind is None:
-        return None
+    if kind in SIMPLE:
+        return cast("Value", getattr(value, kind))
     if kind == "array_value":
         return [_value(item) for item in value.array_value.values]
     if kind == "kvlist_value":
         return cast("Value", flat(value.kvlist_value.values))
-    if kind == "bytes_value":
-        return base64.b64encode(value.bytes_value).decode()
-    return cast("Value", getattr(value, kind))
+    return base64.b64encode(value.bytes_value).decode() if kind == "bytes_value" else None
 
 
 def _pair(key: str, value: str | int | float | bool) -> KeyValue:
