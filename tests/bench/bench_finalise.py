@@ -121,10 +121,10 @@ def job_for(trace: Path) -> Job:
 
 def finalise_once(trace: Path) -> tuple[Result, float]:
     """
-    The result of finalising ``trace`` on a machine that has nothing else to do, and wall seconds.
+    The result of finalising ``trace`` at this process's priority, and wall seconds.
     """
     began = time.monotonic()
-    result = asyncio.run(in_child(job_for(trace)))
+    result = asyncio.run(in_child(job_for(trace), stand_back=False))
     return result, time.monotonic() - began
 
 
