@@ -332,5 +332,5 @@ class Recordings:
     def _told(self, window: Window, *, before: Window | None) -> None:
         if window.state.final:
             self._deadlines.pop(window.window, None)
-        LOG.info("window %s: %s %s", window.window, window.state, window.reason)
+        LOG.info("window %s: %s", window.window, f"{window.state} {window.reason}".strip())
         self._ledger.window(window, before=before)
