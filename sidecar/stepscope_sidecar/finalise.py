@@ -8,6 +8,7 @@ JSON on stdin, its result as JSON on stdout.
 
 import asyncio
 import contextlib
+import ctypes
 import errno
 import fcntl
 import gc
@@ -42,6 +43,9 @@ TIMEOUT = 3600.0
 
 GLANCE = 0.5
 """Seconds between looks at whether training is still going on, while a child stands back."""
+
+PR_SET_PDEATHSIG = 1
+"""Of Linux's prctl, which Python does not offer."""
 
 DETAIL = 300
 """Characters of a failure's detail that are kept."""
@@ -281,6 +285,7 @@ def main() -> int:
     """
     The child: bound itself, do the job on stdin, print the result.
     """
+    _end_with(os.getppid())
     resource.setrlimit(resource.RLIMIT_CPU, (MAX_CPU_SECONDS, MAX_CPU_SECONDS + 5))
     resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY, MAX_MEMORY))
     # Parsed events have no cycles; looking for some took a fifth of the time.
@@ -290,6 +295,16 @@ def main() -> int:
     told = {**asdict(result), "cpu_seconds": usage.ru_utime + usage.ru_stime, "peak_memory": _peak_memory()}
     sys.stdout.buffer.write(orjson.dumps(told))
     return 0
+
+
+def _end_with(parent: int) -> None:
+    """
+    Be killed when ``parent`` ends: a restarted sidecar's child would have to wait for one that hardly runs.
+    """
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        raise SystemExit(1)
 
 
 def _stand_back(pid: int) -> None:

@@ -5,8 +5,12 @@ The queue of closed windows and the child process that makes their final files.
 import asyncio
 import fcntl
 import os
+import subprocess
+import sys
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import TypeVar
 
 import psutil
 import pytest
@@ -15,6 +19,8 @@ from stepscope.errors import WireError
 from stepscope_sidecar import finalise
 from stepscope_sidecar.finalise import Finaliser, Job, Result
 from tests.unit.sidecar import traces
+
+T = TypeVar("T")
 
 DEADLINE = 120.0
 """Seconds: the child runs only when nobody else wants the CPU, and tests share two cores with much else."""
@@ -35,6 +41,27 @@ def job(folder: Path, **changes: object) -> Job:
     A job for the window in ``folder``.
     """
     return Job(folder=folder, closed=traces.closed(**changes), pid=traces.PID, world_size=2)
+
+
+def until(found: Callable[[], T | None]) -> T:
+    """
+    What ``found`` gives, once it gives anything.
+    """
+    ticks = threading.Event()
+    for _ in range(int(DEADLINE / 0.02)):
+        if value := found():
+            return value
+        ticks.wait(0.02)
+    raise AssertionError("it never came to that")
+
+
+def waits_for_lock(process: psutil.Process) -> bool:
+    """
+    Whether ``process`` has begun its job and is kept from its folder.
+    """
+    return str(process.pid) in {
+        line.split()[5] for line in Path("/proc/locks").read_text().splitlines() if " -> " in f" {line} "
+    }
 
 
 def run(body: Callable[[], Awaitable[None]]) -> None:
@@ -223,6 +250,37 @@ def test_cutting_off_the_worker_kills_the_child(tmp_path: Path, monkeypatch: pyt
 
     assert not any(child.is_running() for child in children)
     assert ["recording.json"] == [path.name for path in folder.iterdir()]
+
+
+def test_a_killed_sidecar_leaves_no_child(tmp_path: Path) -> None:
+    """
+    The child of a sidecar that was killed goes too, so that the next sidecar's child does not wait for it.
+    """
+    folder = traces.put(tmp_path, traces.trace())
+    lock = os.open(folder, os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    script = (
+        "import asyncio, sys\n"
+        "from stepscope_sidecar import finalise\n"
+        "job = finalise.decode(sys.stdin.buffer.readline())\n"
+        "asyncio.run(finalise.in_child(job, stand_back=False))\n"
+    )
+    sidecar = subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE)
+    assert sidecar.stdin is not None
+    try:
+        sidecar.stdin.write(finalise.encode(job(folder)) + b"\n")
+        sidecar.stdin.close()
+        child = until(
+            lambda: next((one for one in psutil.Process(sidecar.pid).children() if waits_for_lock(one)), None)
+        )
+    finally:
+        sidecar.kill()
+        sidecar.wait()
+
+    try:
+        assert until(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE)
+    finally:
+        os.close(lock)
 
 
 @pytest.mark.usefixtures("ordinary")
