@@ -10,89 +10,18 @@ import asyncio
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from torch import Tensor
 
 from stepscope_rollouter.engines import Engine
+from stepscope_rollouter.ports import Queue, Task
 from stepscope_rollouter.queue import Claim
 from stepscope_rollouter.samples import Answer, Group, Request, Sample
 from stepscope_rollouter.scope import Scope, Span
 
 CLOSE_SECONDS = 5.0
 """Enough to write a recording and flush the spans of a step; the job kills what takes much longer."""
-
-
-class Problem(Protocol):
-    """
-    A prompt.
-    """
-
-    @property
-    def prompt(self) -> tuple[int, ...]:
-        """
-        In tokens.
-        """
-
-
-class Task(Protocol):
-    """
-    What is asked, and what an answer is worth.
-    """
-
-    @property
-    def validation(self) -> Sequence[Any]:
-        """
-        The problems held out.
-        """
-
-    @property
-    def end(self) -> int:
-        """
-        The token that ends an answer.
-        """
-
-    @property
-    def answer_tokens(self) -> int:
-        """
-        The most tokens of an answer.
-        """
-
-    def problem(self, number: int) -> Any:
-        """
-        Training problem ``number``.
-        """
-
-    def reward(self, problem: Any, tokens: Sequence[int]) -> float:
-        """
-        What ``tokens`` earn as an answer.
-        """
-
-
-class Queue(Protocol):
-    """
-    The calls of the sample queue that a replica makes.
-    """
-
-    async def claim(self, replica: int, *, version: int, count: int) -> Claim:
-        """
-        Prompts to generate for.
-        """
-
-    async def room(self, replica: int, *, version: int) -> None:
-        """
-        Returns when a claim can succeed.
-        """
-
-    async def put(self, group: Group) -> None:
-        """
-        Hand samples over.
-        """
-
-    async def discard(self, number: int, *, replica: int, samples: int) -> None:
-        """
-        Report samples dropped here.
-        """
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -113,8 +42,10 @@ class Acknowledgement:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
     """
-    How a replica works: ``in_hand`` requests at the same time; in ``lockstep`` none begins before all of them are done,
-    so that batches don't depend on timing. ``deaf`` is a test switch: updates are never acknowledged.
+    How a replica works: ``in_hand`` requests claimed and ``slots`` of them generating at the same time.
+
+    In ``lockstep`` none begins before all of them are done, so that batches don't depend on timing. ``deaf`` is a test
+    switch: updates are never acknowledged.
     """
 
     rank: int
@@ -122,6 +53,7 @@ class Plan:
     total_steps: int
     resumed_from: int | None
     in_hand: int
+    slots: int
     lockstep: bool
     samples: int
     staleness: int
@@ -152,6 +84,7 @@ class Rollouter:
         self._version: int | None = None
         self._flying: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Event()
+        self._slots = asyncio.Semaphore(plan.slots)
         self._loop: asyncio.Task[None] | None = None
         self._wait: Span | None = None
         self._busy_before = 0.0
@@ -304,10 +237,23 @@ class Rollouter:
             limit=self._task.answer_tokens,
             end=self._task.end,
         )
+        # The span holds generation, not the wait for a slot.
+        async with self._slots:
+            group, stale = await self._generated(request, problem)
+        self._samples += len(group.samples)
+        if stale:
+            await self._queue.discard(number, replica=self._plan.rank, samples=len(group.samples))
+        else:
+            await self._queue.put(group)
+
+    async def _generated(self, request: Request, problem: Any) -> tuple[Group, bool]:
+        """
+        The samples of ``request``, and whether they have become too stale meanwhile.
+        """
         span = self._scope.start_span(
             "rollout.generate",
             bucket="productive",
-            attributes={"rl.samples": request.count, "rl.sample.id": str(number)},
+            attributes={"rl.samples": request.count, "rl.sample.id": str(request.number)},
             wait_for=None,
             request=True,
         )
@@ -316,7 +262,7 @@ class Rollouter:
             tokens = sum(len(answer.tokens) for answer in answers)
             span.set("rl.tokens", tokens)
             span.set("rl.work", float(tokens))
-            group = self._group(number, problem, answers, span)
+            group = self._group(request.number, problem, answers, span)
             stale = (self._version or 0) - group.oldest > self._plan.staleness
             if stale:
                 span.set("rl.bucket", "wasted")
@@ -325,11 +271,7 @@ class Rollouter:
             raise
         finally:
             span.end()
-        self._samples += len(answers)
-        if stale:
-            await self._queue.discard(number, replica=self._plan.rank, samples=len(answers))
-        else:
-            await self._queue.put(group)
+        return group, stale
 
     def _group(self, number: int, problem: Any, answers: Sequence[Answer], span: Span) -> Group:
         return Group(

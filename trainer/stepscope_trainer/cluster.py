@@ -2,6 +2,7 @@
 Ray for one job: the one that runs already, or a small one of its own that leaves nothing behind.
 """
 
+import logging
 import os
 import shutil
 import tempfile
@@ -41,14 +42,14 @@ def started() -> Iterator[None]:
         yield
         return
     # Ray makes unix sockets below this folder, whose paths have to stay short.
-    folder = tempfile.mkdtemp(prefix="ray-", dir="/tmp")  # noqa: S108
+    folder = tempfile.mkdtemp(prefix="ray-", dir="/tmp")
     try:
         ray.init(
             # Actors ask for no CPU, so that any number of them fits; and none is started before it is needed.
             num_cpus=0,
             include_dashboard=False,
             log_to_driver=False,
-            logging_level="ERROR",
+            logging_level=logging.ERROR,
             object_store_memory=OBJECT_STORE_BYTES,
             namespace=f"stepscope-{uuid.uuid4().hex}",
             _temp_dir=folder,

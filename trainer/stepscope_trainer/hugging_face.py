@@ -32,7 +32,7 @@ class HuggingFaceLM(nn.Module):
         """
         Logits of the token after each of ``tokens``.
         """
-        return cast(Tensor, self.inner(input_ids=tokens, use_cache=False).logits)
+        return cast("Tensor", self.inner(input_ids=tokens, use_cache=False).logits)
 
 
 class Tokenizer:
@@ -66,14 +66,14 @@ def model(path: str) -> nn.Module:
     """
     The causal LM at ``path``, in float32 and without dropout: log-probs of trainer and rollouter have to agree.
     """
-    inner = cast(nn.Module, _load("AutoModelForCausalLM", path, dtype=torch.float32))
+    inner = cast("nn.Module", _load("AutoModelForCausalLM", path, dtype=torch.float32))
     for module in inner.modules():
         if isinstance(module, nn.Dropout):
             module.p = 0.0
     return HuggingFaceLM(inner)
 
 
-def _load(kind: str, path: str, **options: object) -> object:
+def _load(kind: str, path: str, **options: object) -> Any:
     if not Path(path).is_dir():
         raise ModelError(f"--model {path!r} is no folder; give the folder of a saved Hugging Face causal LM")
     try:

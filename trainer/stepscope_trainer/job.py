@@ -14,10 +14,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from stepscope_rollouter.calls import QueueCalls, ReplicaCalls
 from stepscope_rollouter.engines import Engine
-from stepscope_rollouter.queue import Claim, SampleQueue
+from stepscope_rollouter.queue import SampleQueue
 from stepscope_rollouter.replicas import EngineManager
-from stepscope_rollouter.samples import Group
 from stepscope_rollouter.worker import Plan, Rollouter
 from stepscope_trainer import checkpoint, cluster, model, scope
 from stepscope_trainer.config import Config, JobError, add_arguments, from_arguments
@@ -47,69 +47,6 @@ class Result:
     version: int = 0
     rows: list[Row] = field(default_factory=list)
     given_up: dict[int, str] = field(default_factory=dict)
-
-
-class QueueCalls:
-    """
-    The sample queue, called as an actor.
-    """
-
-    def __init__(self, actor: Any) -> None:
-        """
-        Call ``actor``.
-        """
-        self._actor = actor
-
-    async def claim(self, replica: int, *, version: int, count: int) -> Claim:
-        """
-        Prompts to generate for.
-        """
-        claim: Claim = await self._actor.claim.remote(replica, version=version, count=count)
-        return claim
-
-    async def room(self, replica: int, *, version: int) -> None:
-        """
-        Returns when a claim can succeed.
-        """
-        await self._actor.room.remote(replica, version=version)
-
-    async def put(self, group: Group) -> None:
-        """
-        Hand samples over.
-        """
-        await self._actor.put.remote(group)
-
-    async def discard(self, number: int, *, replica: int, samples: int) -> None:
-        """
-        Report samples dropped at the replica.
-        """
-        await self._actor.discard.remote(number, replica=replica, samples=samples)
-
-
-class ReplicaCalls:
-    """
-    A replica's profiling, called as an actor.
-    """
-
-    def __init__(self, actor: Any) -> None:
-        """
-        Call ``actor``.
-        """
-        self._actor = actor
-
-    async def start_profiling(self) -> dict[str, str]:
-        """
-        Record from now on.
-        """
-        answer: dict[str, str] = await self._actor.start_profiling.remote()
-        return answer
-
-    async def stop_profiling(self) -> dict[str, str]:
-        """
-        Stop recording.
-        """
-        answer: dict[str, str] = await self._actor.stop_profiling.remote()
-        return answer
 
 
 def build_engine(config: Config) -> Engine:
@@ -165,13 +102,13 @@ class Job:
         """
         import ray
 
-        self._ray = ray
+        self._ray: Any = ray
         self._config = config
         self._version = version
         self._signals = signals
         self.result = Result(version=version)
         options = {"num_cpus": 0, "runtime_env": {"env_vars": cluster.actor_environment(os.environ)}}
-        self._queue = (
+        self._queue: Any = (
             ray.remote(SampleQueue)
             .options(**options)
             .remote(
@@ -183,7 +120,7 @@ class Job:
             )
         )
         load_scope = partial(scope.load, config.stepscope)
-        self._replicas = [
+        self._replicas: list[Any] = [
             ray.remote(Rollouter)
             .options(**options)
             .remote(
@@ -195,7 +132,7 @@ class Job:
             )
             for rank in range(config.replicas)
         ]
-        self._trainers = [
+        self._trainers: list[Any] = [
             ray.remote(TrainerRank)
             .options(**options)
             .remote(
@@ -221,6 +158,7 @@ class Job:
             total_steps=config.steps,
             resumed_from=self._version if config.resume else None,
             in_hand=config.requests_per_replica,
+            slots=config.slots,
             lockstep=config.sync,
             samples=config.samples,
             staleness=config.allowed_staleness,
@@ -228,7 +166,7 @@ class Job:
             deaf=rank == config.test_deaf_replica,
         )
 
-    def follow(self, on_row: Callable[[Row], None]) -> None:
+    def follow(self, on_row: Callable[[Row], None] | None) -> None:
         """
         Run to the end, passing each row of rank 0 on as it comes.
         """
@@ -256,7 +194,8 @@ class Job:
                     self.result.version = row.step
                     self.result.rows.append(row)
                     self.result.given_up.update(row.given_up)
-                    on_row(row)
+                    if on_row is not None:
+                        on_row(row)
 
     def close(self) -> None:
         """
@@ -300,8 +239,8 @@ class Job:
 def run(
     config: Config,
     *,
-    on_row: Callable[[Row], None] = lambda row: None,
-    on_ready: Callable[[EngineManager], None] = lambda manager: None,
+    on_row: Callable[[Row], None] | None = None,
+    on_ready: Callable[[EngineManager], None] | None = None,
 ) -> Result:
     """
     Run the job to its end. ``on_row`` is called with each step's row, ``on_ready`` once with the engine manager.
@@ -321,7 +260,8 @@ def run(
             signals.install()
             job = Job(config, version=version, signals=signals)
             try:
-                on_ready(job.manager)
+                if on_ready is not None:
+                    on_ready(job.manager)
                 job.follow(on_row)
             finally:
                 job.close()

@@ -112,13 +112,8 @@ class Learner:
             gradients = [parameter.grad for parameter in self.model.parameters() if parameter.grad is not None]
             flat = torch.cat([gradient.flatten() for gradient in gradients])
             self._sum(flat)
-            torch._foreach_copy_(  # noqa: SLF001 - the one-call form of a loop over copy_
-                gradients,
-                [
-                    part.view_as(g)
-                    for part, g in zip(flat.split([g.numel() for g in gradients]), gradients, strict=True)
-                ],
-            )
+            for gradient, part in zip(gradients, torch.split(flat, [each.numel() for each in gradients]), strict=True):
+                gradient.copy_(part.view_as(gradient))
         self._optimizer.step()
 
     def _set_rate(self, rate: float) -> None:

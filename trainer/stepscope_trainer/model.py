@@ -102,7 +102,7 @@ class Block(nn.Module):
         q, k, v = qkv.permute(2, 0, 3, 1, 4).unbind(0)
         seen = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.out(seen.transpose(1, 2).reshape(batch, length, WIDTH))
-        return x + cast(Tensor, self.feed(self.feed_norm(x)))
+        return x + cast("Tensor", self.feed(self.feed_norm(x)))
 
 
 class SmallLM(nn.Module):
@@ -127,7 +127,7 @@ class SmallLM(nn.Module):
         """
         places = torch.arange(tokens.shape[1], device=tokens.device)
         x = self.tokens(tokens) + self.positions(places)
-        return cast(Tensor, self.head(self.norm(self.blocks(x))))
+        return cast("Tensor", self.head(self.norm(self.blocks(x))))
 
 
 def build(path: str = "", *, seed: int = 0) -> nn.Module:

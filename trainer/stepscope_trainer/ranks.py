@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, distributed
+from torch._C._distributed_c10d import TCPStore
 
 PATIENCE = timedelta(minutes=5)
 """Longer than any warm-up or acknowledgement deadline of the job; a rank that died is noticed sooner, by its socket."""
@@ -26,15 +27,13 @@ class Ranks:
         """
         self.rank = rank
         self.world = world
-        self._store: distributed.TCPStore | None = None
+        self._store: TCPStore | None = None
 
     def open(self, host: str) -> int:
         """
         On rank 0: listen on a free port of ``host``, and return it.
         """
-        self._store = distributed.TCPStore(
-            host, 0, self.world, is_master=True, timeout=PATIENCE, wait_for_workers=False
-        )
+        self._store = TCPStore(host, 0, self.world, is_master=True, timeout=PATIENCE, wait_for_workers=False)
         return int(self._store.port)
 
     def join(self, host: str, port: int) -> None:
@@ -42,7 +41,7 @@ class Ranks:
         Connect with the others.
         """
         if self._store is None:
-            self._store = distributed.TCPStore(host, port, self.world, is_master=False, timeout=PATIENCE)
+            self._store = TCPStore(host, port, self.world, is_master=False, timeout=PATIENCE)
         distributed.init_process_group(
             "gloo", store=self._store, rank=self.rank, world_size=self.world, timeout=PATIENCE
         )

@@ -141,13 +141,13 @@ class NoScope:
         """
 
     @contextmanager
-    def span(self, name: str, **_: Any) -> Iterator[NoSpan]:
+    def span(self, *_: Any, **__: Any) -> Iterator[NoSpan]:
         """
         A block.
         """
         yield NoSpan()
 
-    def start_span(self, name: str, **_: Any) -> NoSpan:
+    def start_span(self, *_: Any, **__: Any) -> NoSpan:
         """
         Nothing that has to be ended.
         """
@@ -184,4 +184,4 @@ def load(enabled: bool) -> Scope:
         return NoScope()
     import stepscope
 
-    return cast(Scope, stepscope)
+    return cast("Scope", stepscope)

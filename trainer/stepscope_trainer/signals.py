@@ -12,7 +12,7 @@ from typing import Any
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-class Interrupted(BaseException):  # noqa: N818 - it is no error, as KeyboardInterrupt is none
+class Interrupted(BaseException):
     """
     The job was told to stop by ``signal``.
     """
@@ -64,5 +64,5 @@ class Signals:
             signal.signal(each, handler)
         self._before = {}
 
-    def _hear(self, number: int, frame: FrameType | None) -> None:
+    def _hear(self, number: int, _frame: FrameType | None) -> None:
         self._heard = self._heard or number

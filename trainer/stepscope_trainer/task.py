@@ -16,8 +16,8 @@ LARGEST = 9
 19 take some hundred steps."""
 
 HELD_OUT = 20
-"""A fifth of the 100 additions is never trained on. A policy this small learns the others by heart: its score here stays
-near chance, and what validation shows is when and where it runs."""
+"""A fifth of the 100 additions is never trained on. A policy this small learns the others by heart: its score here
+stays near chance, and what validation shows is when and where it runs."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
