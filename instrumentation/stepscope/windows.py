@@ -9,7 +9,7 @@ Owns the order of what happens to a window here, and on which thread. Read :meth
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from stepscope import recorder, wire
 from stepscope.bridge import Bridge, Marker
@@ -18,7 +18,7 @@ from stepscope.grant import Asked, Control, Granted, Place, ask
 from stepscope.names import Incomplete, Reason, State
 from stepscope.profilers import Armed, Registry, is_sync
 from stepscope.recorder import ENGINE_DEADLINE, Opened
-from stepscope.seam import LiveSpans
+from stepscope.seam import LiveSpan, LiveSpans
 from stepscope.watchdog import Watch, Watchdog
 
 
@@ -83,10 +83,10 @@ class Windows:
         try:
             granted = self._ask(step=step, param_version=param_version, forced=forced, late=late)
             if granted is not None:
-                self._begin(granted, recorder.start(granted.profiler, granted.request, granted.stall))
+                return self._begin(granted, recorder.start(granted.profiler, granted.request, granted.stall))
         except Exception as error:  # noqa: BLE001 - training goes on unrecorded
             complaints.fault("opening a window", error)
-        return self.recording
+        return False
 
     async def aopen(self, *, step: int, param_version: int, forced: bool = False, late: bool = False) -> bool:
         """
@@ -96,10 +96,10 @@ class Windows:
             granted = self._ask(step=step, param_version=param_version, forced=forced, late=late)
             if granted is not None:
                 armed = await recorder.astart(granted.profiler, granted.request, granted.stall)
-                self._begin(granted, armed, asyncio.get_running_loop())
+                return self._begin(granted, armed, asyncio.get_running_loop())
         except Exception as error:  # noqa: BLE001 - training goes on unrecorded
             complaints.fault("opening a window", error)
-        return self.recording
+        return False
 
     def started(self, *, trace_id: str, span_id: str) -> None:
         """
@@ -285,17 +285,17 @@ class Windows:
 
     def _begin(
         self, granted: Granted, armed: Armed | wire.Ended, loop: asyncio.AbstractEventLoop | None = None
-    ) -> None:
+    ) -> bool:
         if isinstance(armed, wire.Ended):
             self._tell(armed)
-            return
+            return False
         profiler, marker = granted.profiler, None
         if is_sync(profiler) and armed.marks:
             marker = Marker(enter=profiler.enter, exit=profiler.exit)
         bridge = Bridge(
             marker=marker,
-            thread=threading.get_ident() if armed.thread_bound else None,
-            live=self.live_spans(),
+            thread=None if armed.all_threads else threading.get_ident(),
+            live=self._live(),
             clock=self._clock,
         )
         window = Opened(
@@ -318,6 +318,14 @@ class Windows:
             self._window = window
             self.recording = True
         self._outcome = {"state": State.RECORDING, "reason": "", "window": granted.grant.window}
+        return True
+
+    def _live(self) -> Sequence[LiveSpan]:
+        try:
+            return self.live_spans()
+        except Exception as error:  # noqa: BLE001 - the profiler runs already; without them the recording has less
+            complaints.fault("live spans", error)
+            return ()
 
     # Closing ---------------------------------------------------------------------------------------------------
 

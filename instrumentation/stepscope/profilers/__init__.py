@@ -51,6 +51,8 @@ class Armed:
     fallback: str = ""
     thread_bound: bool = False
     """Nobody but the thread that started it may stop it."""
+    all_threads: bool = True
+    """Marks of all threads are recorded; otherwise of the starting thread alone."""
     marks: bool = True
     """Spans can be put on its timeline."""
 

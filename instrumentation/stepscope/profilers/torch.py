@@ -1,9 +1,9 @@
 """
 Drives ``torch.profiler`` so that none of its known ways to kill the process can be reached.
 
-Owns levels and thread rules, found by experiment on torch 2.13: at levels ``device`` and ``spans`` the profiler belongs
-to the thread that started it; at ``ops`` and ``full`` any thread may stop it, while others train. A session that
-another profiler has taken over is neither stopped nor exported, and its marks are neither ended nor freed.
+Owns levels and thread rules, found by experiment on torch 2.13: at level ``ops`` any thread may stop the profiler while
+others train, at all other levels it belongs to the thread that started it. A session that another profiler has taken
+over is neither stopped nor exported, and its marks are neither ended nor freed.
 """
 
 import functools
@@ -27,8 +27,9 @@ RAW = "recording.json"
 PARTIAL = "recording.partial.json"
 """The same while it is being written."""
 
-THREAD_BOUND = frozenset({Level.DEVICE, Level.SPANS})
-"""Levels at which only the starting thread may stop: without ``profile_all_threads`` anything else is a SIGSEGV."""
+THREAD_BOUND = frozenset({Level.DEVICE, Level.SPANS, Level.FULL})
+"""Levels at which the profiler sees the starting thread alone, and only that thread may stop it. With all threads,
+annotations alone, shapes and stacks each crash the process while other threads train; plain operators do not."""
 
 
 class TorchProfiler:
@@ -67,7 +68,7 @@ class TorchProfiler:
 
     def start(self, request: Request) -> Armed:
         """
-        Begin to record. At level ``spans`` falls back to ``ops`` where the boundary may come on another thread.
+        Begin to record. Falls back to level ``ops`` where the boundary may come on another thread.
         """
         kineto = _kineto()
         if not _owner.acquire(blocking=False):
@@ -77,10 +78,10 @@ class TorchProfiler:
                 raise ForeignProfilerError("a torch profiler is already on in this process")
             forks.guard()
             level, fallback = Level(request.level), ""
-            if level is Level.SPANS and (request.other_thread or not kineto.takes_scopes()):
+            no_scopes = level is Level.SPANS and not kineto.takes_scopes()
+            if no_scopes or (level in THREAD_BOUND and request.other_thread):
                 level, fallback = Level.OPS, request.level
-            bound = level in THREAD_BOUND
-            session = kineto.session(level, all_threads=not bound)
+            session = kineto.session(level, all_threads=level not in THREAD_BOUND)
             kineto.start(session, annotations_only=level is Level.SPANS)
             kineto.claim()
         except BaseException:
@@ -91,7 +92,13 @@ class TorchProfiler:
             world = request.world_size if request.world_size is not None else 1
             told = {"backend": "none", "rank": request.rank, "world_size": world}
             session.add_metadata_json("distributedInfo", json.dumps(told))
-        return Armed(level=level, fallback=fallback, thread_bound=bound, marks=level is not Level.DEVICE)
+        return Armed(
+            level=level,
+            fallback=fallback,
+            thread_bound=level in THREAD_BOUND,
+            all_threads=level not in THREAD_BOUND,
+            marks=level is not Level.DEVICE,
+        )
 
     def describe(self, metadata: Mapping[str, str]) -> None:
         """
