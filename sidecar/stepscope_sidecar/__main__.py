@@ -8,6 +8,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 from stepscope import names
 from stepscope.errors import ConfigurationError, StepscopeError
@@ -43,13 +44,21 @@ def main() -> int:
                 raise ConfigurationError(f"{name} is not set; `stepscope run` and init() set it")
         from stepscope_sidecar.app import serve
 
-        with contextlib.suppress(OSError):
-            os.nice(NICE)
+        _stand_back()
         sys.setswitchinterval(SWITCH_INTERVAL)
         return serve(settings, attended=_attended(arguments.attended), environment=dict(os.environ))
     except StepscopeError as error:
         sys.stderr.write(f"stepscope sidecar: {error}\n")
         return 2
+
+
+def _stand_back() -> None:
+    with contextlib.suppress(OSError):
+        os.nice(NICE)
+    # Where the kernel groups processes by session, niceness counts only within one; a session of our own is lowered.
+    if os.getsid(0) == os.getpid():
+        with contextlib.suppress(OSError):
+            Path("/proc/self/autogroup").write_text(str(NICE))
 
 
 def _attended(how: str) -> Callable[[], bool]:

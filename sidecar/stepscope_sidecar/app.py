@@ -93,7 +93,7 @@ class Sidecar:
         node = ids.node()
         self.disk = Disk(settings)
         self.costs = Costs(store.path)
-        self.finaliser = Finaliser(done=self._finalised)
+        self.finaliser = Finaliser(done=self._finalised, training=lambda: bool(self.controller.processes.alive()))
         self.ledger = StoreLedger(store, settings, url=lambda: self._endpoints[1], unix_ns=time.time_ns)
         world = World(
             unix_ns=time.time_ns,
