@@ -272,12 +272,14 @@ def run(
 
 
 def _resumed(config: Config) -> tuple[Config, int]:
+    # Actors may work in another folder.
+    config = replace(config, checkpoints=str(Path(config.checkpoints).absolute()) if config.checkpoints else "")
     if not config.resume:
         return config, 0
     version, _ = checkpoint.find(Path(config.checkpoints), config.resume)
     if version >= config.steps:
         raise JobError(f"--resume {config.resume}: version {version} has all of the --steps {config.steps}")
-    return replace(config, resume=str(version), checkpoints=str(Path(config.checkpoints).absolute())), version
+    return replace(config, resume=str(version)), version
 
 
 def line(row: Row) -> str:
