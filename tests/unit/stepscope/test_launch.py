@@ -1,0 +1,86 @@
+"""
+Starting a sidecar: only when there is none and one is installed, detached, with the run spelled out.
+"""
+
+import json
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from stepscope import launch
+from stepscope.settings import Settings
+from tests.unit.stepscope.fake_sidecar import until
+
+RECORDER = """
+import os, sys, json
+json.dump([sys.argv[1:], dict(os.environ), os.getsid(0), os.getpid()], open(os.environ["STEPSCOPE_TEST_OUT"], "w"))
+"""
+
+
+def _reaped() -> bool:
+    launch.reap()
+    return not launch._started
+
+
+@pytest.fixture
+def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    """
+    A run of its own, with its sockets in the test's folder.
+    """
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    return Settings(run="run", attempt="a1", directory=tmp_path / "runs")
+
+
+def test_a_sidecar_that_listens_is_left_alone(settings: Settings) -> None:
+    """
+    Nothing is started when somebody answers, whatever is installed.
+    """
+    settings.socket_path.parent.mkdir()
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(settings.socket_path))
+        server.listen()
+
+        assert launch.ensure(settings, module="nothing_of_this_name") == ""
+
+
+def test_without_the_module_it_says_what_to_install(settings: Settings) -> None:
+    """
+    The run is unaffected; the reason names the package.
+    """
+    assert "pip install" in launch.ensure(settings, module="nothing_of_this_name")
+
+
+def test_a_named_socket_is_somebody_elses_to_serve(tmp_path: Path) -> None:
+    """
+    A container beside this one starts its own sidecar.
+    """
+    assert launch.ensure(Settings(run="r", attempt="a", socket=tmp_path / "s"), module="nothing_of_this_name") == ""
+
+
+def test_what_is_started_is_detached_and_told_of_the_run(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    A session of its own, run, attempt and folder in its environment, its output in the attempt's folder.
+    """
+    package = tmp_path / "stepscope_test_sidecar"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "__main__.py").write_text(RECORDER + "print('said')\n")
+    out = tmp_path / "out.json"
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("STEPSCOPE_TEST_OUT", str(out))
+
+    missing = launch.ensure(settings, module=package.name)
+    log = settings.attempt_folder / launch.LOG
+    until(lambda: log.exists() and "said" in log.read_text())
+    until(_reaped)
+    arguments, environment, session, pid = json.loads(out.read_text())
+
+    assert "" == missing
+    assert ["--attended", "no"] == arguments
+    assert session == pid != os.getsid(0)
+    assert ("run", "a1") == (environment["STEPSCOPE_RUN"], environment["STEPSCOPE_ATTEMPT"])
+    assert environment["STEPSCOPE_DIR"] == str(settings.directory.absolute())
