@@ -1,0 +1,313 @@
+"""
+The control socket: requests, deadlines, the breaker, reconnecting, and peers that misbehave.
+"""
+
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from stepscope import connection as module
+from stepscope import wire
+from stepscope.complaints import Complaints
+from stepscope.connection import Connection
+from tests.unit.stepscope.fake_sidecar import PATIENCE, FakeSidecar, until
+
+DEADLINE = 0.2
+"""Seconds; short, because some tests wait for it to pass."""
+
+MISSED = wire.Missed(step=5, param_version=4, reason="sidecar_lost", unix_ns=1)
+
+
+def register(number: int) -> wire.Register:
+    """
+    A registration like any other.
+    """
+    return wire.Register(
+        id=number, protocol=1, run="r", attempt="a", node="n", pid=1, process_start=1, role="trainer", rank=0
+    )
+
+
+def ask(number: int) -> wire.Open:
+    """
+    A request like any other.
+    """
+    return wire.Open(id=number, step=5, param_version=4)
+
+
+@pytest.fixture
+def heard() -> list[wire.Message]:
+    """
+    What the connection handed on.
+    """
+    return []
+
+
+@pytest.fixture
+def connection(tmp_path: Path, heard: list[wire.Message]) -> Iterator[Connection]:
+    """
+    A connection that looks for its sidecar, quickly.
+    """
+    made = Connection(tmp_path / "s", register=register, heard=heard.append, deadline=DEADLINE, retry=0.01)
+    made.start()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def sidecar(tmp_path: Path) -> Iterator[FakeSidecar]:
+    """
+    A sidecar that answers.
+    """
+    with FakeSidecar(tmp_path / "s", tmp_path) as fake:
+        yield fake
+
+
+def test_registers_and_is_answered(sidecar: FakeSidecar, connection: Connection, heard: list[wire.Message]) -> None:
+    """
+    The first message is the registration; its answer is handed on before a request may be sent.
+    """
+    assert connection.settled(PATIENCE)
+    until(lambda: connection.up)
+
+    assert [wire.Registered] == [type(message) for message in heard]
+    assert isinstance(connection.request(ask, missed=MISSED), wire.Grant)
+
+
+def test_a_denial_is_an_answer(sidecar: FakeSidecar, connection: Connection) -> None:
+    """
+    Nothing is missed when the sidecar says no.
+    """
+    sidecar.answers[wire.Open] = lambda m: [wire.Deny(id=m.id, reason="rank_not_selected")]  # type: ignore[union-attr]
+    until(lambda: connection.up)
+
+    answer = connection.request(ask, missed=MISSED)
+
+    assert isinstance(answer, wire.Deny)
+    assert [] == sidecar.all(wire.Missed)
+
+
+def test_without_a_sidecar_requests_fail_at_once_and_are_told_later(connection: Connection, tmp_path: Path) -> None:
+    """
+    What was missed reaches the sidecar that comes.
+    """
+    assert connection.request(ask, missed=MISSED) is None
+
+    with FakeSidecar(tmp_path / "s", tmp_path) as fake:
+        assert [MISSED] == fake.wait(wire.Missed)
+        connection.close()
+
+
+def test_kept_messages_are_bounded(connection: Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A run of any length without a sidecar keeps a thousand of them.
+    """
+    for step in range(module.MAX_KEPT + 50):
+        connection.send(wire.Missed(step=step, param_version=0, reason="sidecar_lost", unix_ns=1), keep=True)
+
+    with FakeSidecar(tmp_path / "s", tmp_path) as fake:
+        told = fake.wait(wire.Missed, module.MAX_KEPT)
+        connection.close()
+
+    assert (module.MAX_KEPT, 50) == (len(told), told[0].step)
+
+
+def test_a_missed_deadline_opens_the_breaker(sidecar: FakeSidecar, connection: Connection) -> None:
+    """
+    The next request is not even sent.
+    """
+    sidecar.answers[wire.Open] = lambda m: []
+    until(lambda: connection.up)
+
+    assert connection.request(ask, missed=MISSED) is None
+    assert not connection.up
+    assert connection.request(ask, missed=MISSED) is None
+    assert 1 == len(sidecar.all(wire.Open))
+
+
+def test_a_late_grant_is_given_back_and_the_breaker_closes(sidecar: FakeSidecar, connection: Connection) -> None:
+    """
+    The window ends as expired; a registration in time shows that the sidecar is well again.
+    """
+    late = threading.Event()
+    sidecar.answers[wire.Open] = lambda m: sidecar.granted(m) if late.wait(PATIENCE) else []
+    until(lambda: connection.up)
+
+    assert connection.request(ask, missed=MISSED) is None
+    late.set()
+    ended = sidecar.wait(wire.Ended)[0]
+    until(lambda: connection.up)
+
+    assert ("w1", "expired", "grant_too_late") == (ended.window, ended.state, ended.reason)
+    assert [] == sidecar.all(wire.Missed)
+    assert isinstance(connection.request(ask, missed=MISSED), wire.Grant)
+
+
+def test_each_further_missed_deadline_doubles_the_wait(connection: Connection) -> None:
+    """
+    A peer that registers at once and never answers does not cost a deadline per step.
+    """
+    holds = []
+    for connection._misses in (0, 1, 2, 3, 40):
+        holds.append(connection._hold())
+    connection._misses = 0
+
+    assert [0.0, 0.01, 0.02, 0.04, module.MAX_HOLD] == holds
+
+
+@pytest.mark.parametrize(
+    "garbage", [b"what?\n", b"\xff\x00\n", b'{"kind": "nothing"}\n', b'{"kind":"grant","id":"x"}\n']
+)
+def test_garbage_ends_the_connection_and_the_wait(sidecar: FakeSidecar, connection: Connection, garbage: bytes) -> None:
+    """
+    A request is not kept waiting for its deadline by a peer that talks nonsense.
+    """
+    sidecar.answers[wire.Open] = lambda m: [garbage]
+    until(lambda: connection.up)
+
+    assert connection.request(ask, missed=MISSED) is None
+    sidecar.wait(wire.Register, 2)
+
+
+def test_a_message_without_end_is_given_up(
+    sidecar: FakeSidecar, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    Memory for what is read is bounded.
+    """
+    until(lambda: connection.up)
+    monkeypatch.setattr(wire, "MAX_LINE", 1000)
+    sidecar.say(b"x" * 2000)
+
+    sidecar.wait(wire.Register, 2)
+
+
+def test_a_peer_that_never_answers_the_registration_is_left(sidecar: FakeSidecar, connection: Connection) -> None:
+    """
+    It is tried again on a new connection; nobody waits for it meanwhile.
+    """
+    sidecar.answers[wire.Register] = lambda m: []
+
+    sidecar.wait(wire.Register, 2)
+
+    assert not connection.up
+    assert connection.request(ask, missed=MISSED) is None
+
+
+def test_a_peer_that_does_not_read_never_blocks_a_sender(tmp_path: Path) -> None:
+    """
+    What it does not take is held up to a bound and left out beyond it.
+    """
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(tmp_path / "s"))
+        server.listen()
+        connection = Connection(tmp_path / "s", register=register, heard=lambda m: None, deadline=PATIENCE)
+        connection.start()
+        peer, _ = server.accept()
+        with peer:
+            peer.recv(1 << 16)
+            peer.sendall(wire.encode(wire.Refused(id=1, reason="x")))
+            connection._up = True
+            rows: list[list[str | int | None]] = [["x" * 1000, 1, 1, None, None]] * 3000
+            for _ in range(5):
+                connection.send(wire.Samples(step=1, mini_batch=0, param_version=0, rows=rows))
+
+            assert len(connection._outgoing) <= module.MAX_OUTGOING
+            connection._up = False
+        connection.close()
+
+
+def test_a_sidecar_that_comes_back_is_registered_with(connection: Connection, tmp_path: Path) -> None:
+    """
+    Killed and started again: a new registration, and requests are answered.
+    """
+    for _ in range(2):
+        with FakeSidecar(tmp_path / "s", tmp_path) as fake:
+            fake.wait(wire.Register)
+            until(lambda: connection.up)
+            assert isinstance(connection.request(ask, missed=MISSED), wire.Grant)
+        until(lambda: not connection.up)
+
+
+def test_a_sidecar_killed_while_asked_does_not_cost_the_deadline(
+    sidecar: FakeSidecar, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    The end of the connection ends the wait, and what was missed is told to the next one.
+    """
+    monkeypatch.setattr(connection, "_deadline", PATIENCE)
+
+    def die(message: wire.Message) -> list[wire.Message]:
+        sidecar.answers[wire.Open] = sidecar.granted
+        sidecar.hang_up()
+        return []
+
+    sidecar.answers[wire.Open] = die
+    until(lambda: connection.up)
+
+    assert connection.request(ask, missed=MISSED) is None
+    assert [MISSED] == sidecar.wait(wire.Missed)
+
+
+def test_registering_anew_takes_a_new_connection(sidecar: FakeSidecar, connection: Connection) -> None:
+    """
+    A profiler that was added later is told to the sidecar.
+    """
+    until(lambda: connection.up)
+
+    connection.renew()
+
+    assert 2 == len(sidecar.wait(wire.Register, 2))
+
+
+def test_leaving_says_goodbye(sidecar: FakeSidecar, connection: Connection) -> None:
+    """
+    The last message is a goodbye, after everything that was sent before.
+    """
+    until(lambda: connection.up)
+    connection.send(wire.StepClosed(step=1))
+
+    connection.close()
+
+    sidecar.wait(wire.Bye)
+    assert [wire.StepClosed, wire.Bye] == [type(message) for message in sidecar.heard[-2:]]
+
+
+def test_requests_of_many_threads_get_their_own_answers(sidecar: FakeSidecar, connection: Connection) -> None:
+    """
+    Answers are told apart by the id of the request.
+    """
+    until(lambda: connection.up)
+    barrier = threading.Barrier(16)
+    windows: list[str] = []
+
+    def one() -> None:
+        barrier.wait()
+        answer = connection.request(ask, missed=MISSED)
+        assert isinstance(answer, wire.Grant)
+        windows.append(answer.window)
+
+    connection._deadline = PATIENCE
+    threads = [threading.Thread(target=one) for _ in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert 16 == len(set(windows))
+
+
+def test_one_warning_per_outage(
+    connection: Connection, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    Not one per step and not one per attempt.
+    """
+    monkeypatch.setattr(module, "complaints", Complaints())
+    connection.settled(0.0)
+    for _ in range(20):
+        connection.request(ask, missed=MISSED)
+
+    assert 1 == len([record for record in caplog.records if "no sidecar at" in record.message])
