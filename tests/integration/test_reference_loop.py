@@ -143,12 +143,16 @@ from stepscope_trainer.config import Config
 
 managers, answers = [], []
 
+async def twice(call):
+    return await asyncio.gather(call(), call())
+
 def on_row(row):
     if row.step == 1:
-        for call in ("start_profiling", "start_profiling", "stop_profiling", "stop_profiling"):
-            answers.append(asyncio.run(getattr(managers[0], call)()))
+        answers.extend(asyncio.run(twice(managers[0].start_profiling)))
+        answers.extend(asyncio.run(twice(managers[0].stop_profiling)))
 
-job.run(Config(steps=3, warmup_steps=5, prompts=16), on_row=on_row, on_ready=managers.append)
+# Steps of some seconds, so that both calls fall into the same one.
+job.run(Config(steps=3, warmup_steps=5, prompts=256), on_row=on_row, on_ready=managers.append)
 json.dump(answers, sys.stdout)
 """
 

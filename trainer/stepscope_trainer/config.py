@@ -33,7 +33,7 @@ class Config:
     prompts: int = _option(64, "prompts per step", metavar="N")
     samples: int = _option(16, "samples per prompt", metavar="N")
     slots: int = _option(1, "prompts that a replica generates for at the same time", metavar="N")
-    capacity: int = _option(0, "prompts that the sample queue holds; 0: those of one step", metavar="N")
+    capacity: int = _option(0, "prompts that the sample queue holds; 0: as many as staleness allows", metavar="N")
     warmup_steps: int = _option(300, "supervised steps before step 1; none with --model", metavar="N")
     learning_rate: float = _option(5e-4, "learning rate of the policy updates", metavar="X")
     validate_every: int = _option(4, "validate after every Nth update; 0: never", metavar="N")
@@ -88,9 +88,9 @@ class Config:
     @property
     def queue_capacity(self) -> int:
         """
-        Prompts that the sample queue holds.
+        Prompts that the sample queue holds: at least one step's, or no step could start.
         """
-        return max(self.prompts, self.capacity)
+        return max(self.prompts, self.capacity or self.prompts * (1 + self.allowed_staleness))
 
     @property
     def requests_per_replica(self) -> int:
