@@ -74,7 +74,9 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     Where everything was installed (``STEPSCOPE_TEST_NO_SKIPS``), a skipped test is a failure of the run.
     """
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
-    skipped = len(reporter.stats.get("skipped", [])) if reporter else 0
-    if os.environ.get("STEPSCOPE_TEST_NO_SKIPS") and skipped and exitstatus == pytest.ExitCode.OK:
+    if reporter is None or not os.environ.get("STEPSCOPE_TEST_NO_SKIPS"):
+        return
+    skipped = len(reporter.stats.get("skipped", []))
+    if skipped and exitstatus == pytest.ExitCode.OK:
         reporter.write_line(f"{skipped} tests were skipped although everything they need should be here", red=True)
         session.exitstatus = pytest.ExitCode.TESTS_FAILED

@@ -4,6 +4,7 @@ The line above every table: on what it was measured.
 
 import os
 import platform
+from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -29,7 +30,7 @@ def describe(*packages: str) -> str:
     return f"{model}, {os.cpu_count()} cores, {platform.system()} {platform.release()}; {', '.join(versions)}"
 
 
-def table(title: str, rows: list[tuple[str, ...]], *, note: str = "") -> str:
+def table(title: str, rows: Sequence[tuple[str, ...]], *, note: str = "") -> str:
     """
     ``rows`` (the first is the heading) as an aligned text table under ``title``.
     """

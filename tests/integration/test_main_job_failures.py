@@ -17,6 +17,7 @@ from tests.integration.jobs import Job, Running, command_line, eventually, run_j
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
+SELECTED_STEPS = range(1, 6)
 SYNC = ("--sync", "--steps", "5", "--mini-batches-per-step", "2", "--seed", "7")
 
 
@@ -85,13 +86,17 @@ def test_a_sidecar_killed_half_way_changes_nothing(tmp_path: Path, undisturbed: 
     """
     with running(tmp_path, *SYNC, STEPSCOPE_STEPS="1-5", STEPSCOPE_LEVEL="ops") as job:
         job.wait_for_step(2)
-        eventually(lambda: recording(tmp_path))
+        opened = {window["window"] for window in eventually(lambda: recording(tmp_path))}
         os.kill(sidecar(tmp_path)["pid"], signal.SIGKILL)
         done = job.end()
+    ended = {window["window"]: window for window in done.windows}
+    others = [window for name, window in ended.items() if name not in opened]
 
     assert undisturbed == rewards(done)
-    assert {"ready": 10} == done.states()
-    assert {1, 2, 3, 4, 5} <= {span["attributes"]["rl.step"] for span in done.named("rl.step")}
+    assert {"ready"} == {ended[name]["state"] for name in opened}
+    assert {("ready", "boundary"), ("denied", "sidecar_lost")} >= {(w["state"], w["reason"]) for w in others}
+    assert len(SELECTED_STEPS) * 2 == len({(w["step"], w["role"]) for w in ended.values()})
+    assert set(SELECTED_STEPS) <= {span["attributes"]["rl.step"] for span in done.named("rl.step")}
     assert any("starting it again" in line for line in done.errors.splitlines())
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import httpx
 import pytest
+
 from stepscope import wire
 from stepscope_sidecar.reader import open_reader
 from stepscope_sidecar.rows import WindowRow

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
 from stepscope import wire
 from stepscope.errors import SelectionError
 from stepscope.names import Reason, State

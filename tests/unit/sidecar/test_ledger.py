@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
 from stepscope import ids, names, wire
 from stepscope.names import State
 from stepscope.settings import read

@@ -7,6 +7,7 @@ import socket
 from pathlib import Path
 
 import pytest
+
 from stepscope import ids, wire
 from stepscope.errors import ConfigurationError
 from stepscope.settings import Settings, read

@@ -5,6 +5,7 @@ What profiling cost: known, unknown, and revised.
 from collections.abc import Iterable
 
 import pytest
+
 from stepscope_sidecar.costs import union
 from stepscope_sidecar.overhead import ProcessStep, estimate
 

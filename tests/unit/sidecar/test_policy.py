@@ -5,6 +5,7 @@ Grant or deny: each question, and the order in which they are asked.
 from dataclasses import replace
 
 import pytest
+
 from stepscope.names import Reason, State
 from stepscope.selection import Ranks, Selection
 from stepscope_sidecar.policy import Ask, Rules, decide

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
 from stepscope import wire
 from stepscope.names import Reason, State
 from stepscope_sidecar.processes import Process
