@@ -128,7 +128,7 @@ def test_an_exception_in_the_loop_leaves_a_finished_window(tmp_path: Path) -> No
     """
     The trainer raises inside a recorded step: the job fails, no profiler stays on, what was recorded is kept.
     """
-    job = run_job(tmp_path, "--steps", "6", "--fail-at-step", "3", STEPSCOPE_STEPS="3", STEPSCOPE_LEVEL="ops")
+    job = run_job(tmp_path, "--steps", "6", "--test-fail-at-step", "3", STEPSCOPE_STEPS="3", STEPSCOPE_LEVEL="ops")
     trainer = [window for window in job.windows if window["role"] == "trainer"]
 
     assert 0 != job.code
