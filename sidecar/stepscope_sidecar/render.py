@@ -23,6 +23,8 @@ from stepscope_sidecar.steptable import StepRow, step_rows
 
 STORE = "stepscope.db"
 
+WEIGHTS = "weights in force"
+
 MAX_SPANS = 200
 """Spans shown as a table; programs ask for JSON."""
 
@@ -42,7 +44,7 @@ def console() -> Console:
     A console for standard output; as wide as it likes where nobody looks.
     """
     out = Console(highlight=False)
-    return out if out.is_terminal else Console(highlight=False, width=160)
+    return out if out.is_terminal else Console(highlight=False, width=200)
 
 
 def window_objects(folder: Path) -> list[dict[str, Any]]:
@@ -97,12 +99,14 @@ def print_windows(rows: Iterable[dict[str, Any]]) -> None:
     """
     A line per window.
     """
-    table = Table("step", "process", "tool", "level", "state", "reason", "complete", "stall", "size", "recording")
+    table = Table(
+        "step", WEIGHTS, "process", "tool", "level", "state", "reason", "complete", "stall", "size", "recording"
+    )
     for row in rows:
         complete = {True: "yes", False: f"no: {row['incomplete_reason']}", None: ""}[row["complete"]]
         table.add_row(
-            step_name(row["step"]),
-            f"{row['role']} {row['rank']} (pid {row['pid']})",
+            *step_cells(row["step"]),
+            f"{row['role']} {row['rank']}",
             row["tool"],
             row["level"],
             f"[{STATE_STYLES.get(row['state'], 'default')}]{row['state']}[/]",
@@ -208,19 +212,26 @@ class Progress:
 
     def _table(self, steps: list[StepRow]) -> Table:
         known = {row.step: row for row in steps}
-        table = Table("step", "reward", "trainer s", "rollouter s", "staleness", "recorded", "overhead")
+        table = Table("step", WEIGHTS, "reward", "trainer s", "rollouter s", "staleness", "recorded", "overhead")
         for row in self._rows:
             found = known.get(row["step"])
             table.add_row(
-                step_name(row["step"]),
+                *step_cells(row["step"]),
                 f"{row.get('reward', float('nan')):.3f}",
-                f"{row.get('trainer_seconds', float('nan')):.2f}",
-                f"{row['rollouter_seconds']:.2f}" if row.get("rollouter_seconds") is not None else "",
-                f"{row['staleness']:.2f}" if row.get("staleness") is not None else "unknown",
+                _number((found.trainer_seconds if found else None) or row.get("trainer_seconds")),
+                _number((found.rollouter_seconds if found else None) or row.get("rollouter_seconds")),
+                _number(row.get("staleness")) or "unknown",
                 found.recorded if found else "",
                 found.overhead if found else "",
             )
         return table
+
+
+def step_cells(step: int) -> tuple[str, str]:
+    """
+    A step as a table prints it: its number, and which weights it works under and makes.
+    """
+    return str(step), f"v{step - 1}, makes v{step}"
 
 
 def step_name(step: int) -> str:
@@ -257,6 +268,10 @@ def _parse(line: str) -> dict[str, Any] | None:
     except ValueError:
         return None
     return found if isinstance(found, dict) else None
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"
 
 
 def _brief(row: dict[str, Any]) -> str:
