@@ -19,6 +19,7 @@ LIMIT = 120.0
 pytest.importorskip("torch")
 
 SCENARIOS = (
+    "annotations_across_windows",
     "boundary_elsewhere",
     "closed_at_exit",
     "foreign_before",
@@ -35,7 +36,7 @@ SCENARIOS = (
     "stop_while_training",
 )
 
-FULL = ("boundary_elsewhere", "spans_across_close", "stop_while_training")
+FULL = ("annotations_across_windows", "boundary_elsewhere", "spans_across_close", "stop_while_training")
 """At level ``full`` those that crashed before it kept to the opening thread."""
 
 

@@ -24,7 +24,7 @@ from stepscope.selection import Selection
 from stepscope.settings import Settings
 from tests.unit.stepscope.fake_sidecar import PATIENCE, FakeSidecar, until
 
-WINDOWS = 12
+WINDOWS = int(os.environ.get("STEPSCOPE_TEST_WINDOWS", "12"))
 """Windows of a stress run; careless driving dies within 1 to 11."""
 
 TRACE, SPAN = "1" * 32, "2" * 16
@@ -389,8 +389,36 @@ def spans_across_close(rig: Rig, level: str) -> None:
     for thread in threads:
         thread.join()
     for closed in rig.fake.wait(wire.Closed, WINDOWS):
-        events = names(rig.recording(closed))
-        assert ("inner" in events) == (level == "ops" and any(closed.mirrored))
+        assert bool(closed.mirrored) == bool(names(rig.recording(closed)) & {"inner", "outer"})
+
+
+def annotations_across_windows(rig: Rig, level: str) -> None:
+    """
+    User code's own annotations, on this thread and on others, are open across windows that follow each other.
+    """
+
+    def work() -> None:
+        while not over.is_set():
+            with torch.profiler.record_function("theirs"):
+                for _ in range(20):
+                    train()
+
+    over = threading.Event()
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for _ in range(WINDOWS):
+        assert rig.open()
+        with torch.profiler.record_function("ours"):
+            train()
+            rig.close()
+            assert rig.open()
+            train()
+        rig.close()
+    over.set()
+    for thread in threads:
+        thread.join()
+    assert "ours" in names(rig.recording(rig.fake.wait(wire.Closed, 2 * WINDOWS)[0]))
 
 
 def closed_at_exit(rig: Rig, level: str) -> None:

@@ -20,6 +20,10 @@ from stepscope.profilers import UnavailableError
 _torch = cast("Any", torch)
 
 
+annotation = _torch.autograd.profiler.record_function
+"""What user code, and torch's own optimizers, mark a block with."""
+
+
 class _Ours(int):
     """
     Stands in torch's process-wide "a profiler is enabled" flag while ours is; any other start or stop replaces it.
@@ -108,6 +112,13 @@ def start(session: Any, *, annotations_only: bool) -> None:
     if annotations_only:
         session.profiler._start_trace = lambda: _start_annotations(session.profiler)
     session.start_trace()
+
+
+def tell_no_more(session: Any) -> None:
+    """
+    From now on ``session`` learns of nothing that begins; what has begun may still end.
+    """
+    session.toggle_collection_dynamic(False, [_torch.profiler.ProfilerActivity.CPU])
 
 
 def has_distributed_info(session: Any) -> bool:

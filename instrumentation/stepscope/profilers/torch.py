@@ -20,6 +20,7 @@ from typing import Any
 
 from stepscope.names import Level
 from stepscope.profilers import Armed, ForeignProfilerError, NoArtifactError, Recording, Request, forks, plain
+from stepscope.profilers.inflight import Annotations, Grace
 
 RAW = "recording.json"
 """The raw recording within the window's folder."""
@@ -41,6 +42,7 @@ class TorchProfiler:
 
     def __init__(self) -> None:
         self._session: Any = None
+        self._bound = True
 
     def unavailable(self) -> str | None:
         """
@@ -81,13 +83,15 @@ class TorchProfiler:
             no_scopes = level is Level.SPANS and not kineto.takes_scopes()
             if no_scopes or (level in THREAD_BOUND and request.other_thread):
                 level, fallback = Level.OPS, request.level
-            session = kineto.session(level, all_threads=level not in THREAD_BOUND)
+            bound = level in THREAD_BOUND
+            session = kineto.session(level, all_threads=not bound)
             kineto.start(session, annotations_only=level is Level.SPANS)
             kineto.claim()
+            _annotations().track(thread=threading.get_ident() if bound else None)
         except BaseException:
             _owner.release()
             raise
-        self._session = session
+        self._session, self._bound = session, bound
         if not kineto.has_distributed_info(session):
             world = request.world_size if request.world_size is not None else 1
             told = {"backend": "none", "rank": request.rank, "world_size": world}
@@ -95,8 +99,8 @@ class TorchProfiler:
         return Armed(
             level=level,
             fallback=fallback,
-            thread_bound=level in THREAD_BOUND,
-            all_threads=level not in THREAD_BOUND,
+            thread_bound=bound,
+            all_threads=not bound,
             marks=level is not Level.DEVICE,
         )
 
@@ -135,14 +139,22 @@ class TorchProfiler:
         self._session = None
         if session is None:
             raise NoArtifactError("the profiler was not started")
+        annotations = _annotations()
         try:
             if not kineto.mine():
                 _kept.append(session)
                 raise ForeignProfilerError("another torch profiler was started inside the window and took it over")
             before = time.perf_counter()
+            annotations.finish()
+            if not self._bound:
+                kineto.tell_no_more(session)
+                _grace.settle()
+                # Those that were begun before the session was told no more.
+                annotations.finish()
             session.stop_trace()
             stopped = time.perf_counter()
         finally:
+            annotations.release()
             _owner.release()
         stall = {"stop": stopped - before}
         if not keep:
@@ -171,14 +183,22 @@ class TorchProfiler:
                 kineto.start(successor, annotations_only=False)
                 successor.stop_trace()
         finally:
+            _annotations().release()
             _owner.release()
 
 
 _owner = threading.Lock()
 """Held while a session of ours is open in this process."""
 
+_grace = Grace()
+
 _kept: list[object] = []
 """Sessions and marks that must not be freed: torch may still write into them."""
+
+
+@functools.cache
+def _annotations() -> Annotations:
+    return Annotations(_kineto().annotation)
 
 
 @functools.cache

@@ -1,0 +1,163 @@
+"""
+What other threads may be in the middle of when a session of torch's profiler ends, and what is done about it.
+
+A session of all threads frees its memory while an operator of another thread may still write into it, and what one
+session saw begin and the next sees end is written into memory of the first: six to nine of twelve runs with three other
+threads and 60 windows died of it. So a stop goes the way of read-copy-update: no new operator is told to the session,
+those that run are waited for, then it ends. Annotations, which may be open for long, are tracked and ended with it.
+"""
+
+# ruff: noqa: SLF001 - the frames of other threads have no public name
+
+import os
+import sys
+import sysconfig
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from types import CodeType
+from typing import Any
+
+POLL = 0.002
+"""Seconds between two looks at the threads; one takes some microseconds each."""
+
+BLOCKED = 0.05
+"""Seconds after which a thread that stands still and has used no processor is blocked outside of any operator."""
+
+LIMIT = 1.0
+"""Seconds after which the session is ended all the same: longer than any operator but the largest on a processor."""
+
+_IDLE = (sysconfig.get_paths()["stdlib"] + os.sep, os.path.dirname(os.path.dirname(__file__)) + os.sep)  # noqa: PTH120
+_CALLERS = frozenset({"run", "_run"})
+"""Functions of the standard library that call what they were given, which may be an operator."""
+
+_PACKAGES = f"{os.sep}site-packages{os.sep}"
+
+Position = tuple[int, int]
+
+
+class Annotations:
+    """
+    The ``record_function`` blocks that are open while a session is on. Wraps its two methods for as long as that.
+    """
+
+    def __init__(self, kind: Any) -> None:
+        self._kind = kind
+        self._lock = threading.RLock()
+        self._open: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._originals: tuple[Callable[..., Any], Callable[..., Any]] | None = None
+        os.register_at_fork(after_in_child=self._in_child)
+
+    def track(self, *, thread: int | None) -> None:
+        """
+        From now on know the blocks that are begun (on ``thread`` alone, if given).
+        """
+        enter, leave = self._originals = (self._kind.__enter__, self._kind.__exit__)
+
+        def tracked_enter(block: Any) -> Any:
+            if thread is not None and threading.get_ident() != thread:
+                return enter(block)
+            with self._lock:
+                block.run_callbacks_on_exit = True
+                result = enter(block)
+                self._open.add(block)
+                return result
+
+        def tracked_exit(block: Any, *error: Any) -> Any:
+            # Under the lock, because ending one block from two threads at once would free it twice.
+            with self._lock:
+                self._open.discard(block)
+                return leave(block, *error)
+
+        self._kind.__enter__, self._kind.__exit__ = tracked_enter, tracked_exit
+
+    def finish(self) -> None:
+        """
+        End the blocks that are open; leaving them later does nothing.
+        """
+        if self._originals is None:
+            return
+        leave = self._originals[1]
+        with self._lock:
+            for block in list(self._open):
+                if block.run_callbacks_on_exit:
+                    leave(block, None, None, None)
+                    block.run_callbacks_on_exit = False
+            self._open.clear()
+
+    def release(self) -> None:
+        """
+        Track no more.
+        """
+        if self._originals is not None:
+            self._kind.__enter__, self._kind.__exit__ = self._originals
+            self._originals = None
+
+    def _in_child(self) -> None:
+        self._lock = threading.RLock()
+        self._open = weakref.WeakSet()
+        self.release()
+
+
+class Grace:
+    """
+    Waits until the operators that other threads are in have returned.
+    """
+
+    def __init__(
+        self, *, clock: Callable[[], float] = time.monotonic, wait: Callable[[float], object] = time.sleep
+    ) -> None:
+        self._clock = clock
+        self._wait = wait
+
+    def settle(self) -> None:
+        """
+        Called when no new operator is told to the session any more.
+        """
+        begun = self._clock()
+        busy = _positions()
+        used = _used(busy)
+        while busy and (gone := self._clock() - begun) < LIMIT:
+            self._wait(POLL)
+            # A thread that has moved on, or ended, has left the operator it was in.
+            now = _positions()
+            busy = {thread: where for thread, where in busy.items() if now.get(thread) == where}
+            if gone >= BLOCKED:
+                spent = _used(busy)
+                busy = {thread: where for thread, where in busy.items() if used.get(thread) != spent.get(thread)}
+
+
+def _used(threads: Iterable[int]) -> dict[int, str]:
+    """
+    What each of ``threads`` has used of the processors, as the kernel counts it; those it has no count of are left out.
+    """
+    native = {thread.ident: thread.native_id for thread in threading.enumerate()}
+    found = {}
+    for thread in threads:
+        try:
+            found[thread] = Path(f"/proc/self/task/{native.get(thread)}/schedstat").read_text().split()[0]
+        except (OSError, IndexError):
+            continue
+    return found
+
+
+def _positions() -> dict[int, Position]:
+    """
+    Where each other thread is, but for those that stand in the standard library or in our own code: those wait.
+    """
+    here = threading.get_ident()
+    return {
+        thread: (id(frame), frame.f_lasti)
+        for thread, frame in sys._current_frames().items()
+        if thread != here and not _idle(frame.f_code)
+    }
+
+
+def _idle(code: CodeType) -> bool:
+    """
+    Whether a thread that stands in ``code`` cannot be in an operator: what runs somebody's function may be.
+    """
+    path = code.co_filename
+    return path.startswith(_IDLE) and _PACKAGES not in path and code.co_name not in _CALLERS
