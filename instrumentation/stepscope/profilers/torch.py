@@ -181,6 +181,8 @@ class TorchProfiler:
             if kineto.mine() and not kineto.on_here():
                 successor = kineto.session(Level.OPS, all_threads=True)
                 kineto.start(successor, annotations_only=False)
+                kineto.tell_no_more(successor)
+                _grace.settle()
                 successor.stop_trace()
         finally:
             _annotations().release()
