@@ -188,9 +188,11 @@ def test_a_peer_that_never_answers_the_registration_is_left(sidecar: FakeSidecar
     """
     It is tried again on a new connection; nobody waits for it meanwhile.
     """
+    until(lambda: connection.up)
     sidecar.answers[wire.Register] = lambda m: []
+    sidecar.hang_up()
 
-    sidecar.wait(wire.Register, 2)
+    sidecar.wait(wire.Register, 3)
 
     assert not connection.up
     assert connection.request(ask, missed=MISSED) is None
