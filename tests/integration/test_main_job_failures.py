@@ -18,7 +18,8 @@ from tests.integration.jobs import Job, Running, command_line, eventually, run_j
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
 SELECTED_STEPS = range(1, 6)
-SYNC = ("--sync", "--steps", "5", "--mini-batches-per-step", "2", "--seed", "7")
+SMALL = ("--rollouters", "1", "--prompts", "16", "--warmup-steps", "20")
+SYNC = ("--sync", *SMALL[2:], "--steps", "5", "--mini-batches-per-step", "2", "--seed", "7")
 
 
 def sidecar(directory: Path) -> dict[str, Any]:
@@ -115,7 +116,7 @@ def test_first_and_last_step_are_recorded_and_nothing_after(tmp_path: Path) -> N
     """
     Steps 1 and last are recorded whole; a selected step that never ends in an update records nothing.
     """
-    job = run_job(tmp_path, "--steps", "4", "--mini-batches-per-step", "4", STEPSCOPE_STEPS="1,4,5")
+    job = run_job(tmp_path, *SMALL, "--steps", "4", "--mini-batches-per-step", "4", STEPSCOPE_STEPS="1,4,5")
     ready = sorted((window["step"], window["role"]) for window in job.windows if window["state"] == "ready")
 
     assert 0 == job.code, job.errors
@@ -128,7 +129,9 @@ def test_an_exception_in_the_loop_leaves_a_finished_window(tmp_path: Path) -> No
     """
     The trainer raises inside a recorded step: the job fails, no profiler stays on, what was recorded is kept.
     """
-    job = run_job(tmp_path, "--steps", "6", "--test-fail-at-step", "3", STEPSCOPE_STEPS="3", STEPSCOPE_LEVEL="ops")
+    job = run_job(
+        tmp_path, *SMALL, "--steps", "6", "--test-fail-at-step", "3", STEPSCOPE_STEPS="3", STEPSCOPE_LEVEL="ops"
+    )
     trainer = [window for window in job.windows if window["role"] == "trainer"]
 
     assert 0 != job.code
@@ -143,7 +146,7 @@ def test_a_signal_leaves_finished_windows(tmp_path: Path, number: signal.Signals
     """
     Ctrl-C and SIGTERM end the job in order: every window is final, no process is left.
     """
-    with running(tmp_path, "--steps", "500", STEPSCOPE_STEPS="every:1", STEPSCOPE_LEVEL="ops") as job:
+    with running(tmp_path, *SMALL, "--steps", "500", STEPSCOPE_STEPS="every:1", STEPSCOPE_LEVEL="ops") as job:
         job.wait_for_step(2)
         eventually(lambda: recording(tmp_path))
         pid = sidecar(tmp_path)["pid"]
@@ -162,10 +165,11 @@ def test_a_resumed_run_starts_no_window_late(tmp_path: Path) -> None:
     """
     store = str(tmp_path / "checkpoints")
     first = run_job(
-        tmp_path / "a", "--steps", "3", "--checkpoint-every", "3", "--checkpoints", store, STEPSCOPE_STEPS="3-5"
+        tmp_path / "a", *SMALL, "--steps", "3", "--checkpoint-every", "3", "--checkpoints", store, STEPSCOPE_STEPS="3-5"
     )
     second = run_job(
         tmp_path / "b",
+        *SMALL,
         "--steps",
         "6",
         "--resume",
@@ -187,7 +191,7 @@ def test_stop_inside_a_window_and_profile_again(tmp_path: Path) -> None:
     """
     `stepscope stop` closes open windows and denies new ones until `stepscope profile`.
     """
-    with running(tmp_path, "--steps", "60", STEPSCOPE_STEPS="every:1", STEPSCOPE_LEVEL="ops") as job:
+    with running(tmp_path, *SMALL, "--steps", "60", STEPSCOPE_STEPS="every:1", STEPSCOPE_LEVEL="ops") as job:
         job.wait_for_step(2)
         eventually(lambda: recording(tmp_path))
         command_line(tmp_path, "stop")
@@ -211,7 +215,7 @@ def test_two_jobs_at_once_do_not_meet(tmp_path: Path) -> None:
     """
     The same job twice on one machine at once: separate sidecars, stores, traces and windows.
     """
-    arguments = ("--steps", "4", "--mini-batches-per-step", "2")
+    arguments = (*SMALL, "--steps", "4", "--mini-batches-per-step", "2")
     with (
         running(tmp_path, *arguments, STEPSCOPE_STEPS="2", STEPSCOPE_RUN="twin") as first,
         running(tmp_path, *arguments, STEPSCOPE_STEPS="3", STEPSCOPE_RUN="twin") as second,
@@ -238,7 +242,7 @@ def test_metrics_are_there_while_the_job_runs(tmp_path: Path) -> None:
     """
     The sidecar's exposition shows versions, buckets, windows and stall while the job runs.
     """
-    with running(tmp_path, "--steps", "40", STEPSCOPE_STEPS="2", STEPSCOPE_LEVEL="ops") as job:
+    with running(tmp_path, *SMALL, "--steps", "40", STEPSCOPE_STEPS="2", STEPSCOPE_LEVEL="ops") as job:
         job.wait_for_step(4)
         text = _metrics(job, lambda body: 'outcome="ready"' in body and "stepscope_bucket_seconds_total{" in body)
         job.process.send_signal(signal.SIGTERM)

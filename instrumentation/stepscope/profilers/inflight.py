@@ -2,7 +2,7 @@
 What other threads may be in the middle of when a session of torch's profiler ends, and what is done about it.
 
 A session of all threads frees its memory while an operator of another thread may still write into it, and what one
-session saw begin and the next sees end is written into memory of the first: six to nine of twelve runs with three other
+session saw begin and the next sees end is written into memory of the first: seven of twelve runs with three other
 threads and 60 windows died of it. So a stop goes the way of read-copy-update: no new operator is told to the session,
 those that run are waited for, then it ends. Annotations, which may be open for long, are tracked and ended with it.
 """

@@ -9,7 +9,7 @@ output depends on the input alone, so that doing it again after a crash gives th
 import hashlib
 import stat
 import zlib
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
@@ -242,7 +242,7 @@ def _rewrite(raw: Path, partial: Path, final: Path, closed: Closed, *, pid: int,
             separator = b","
         frame = pieces.frame
         base = survey.base(frame.keys)
-        for event in [] if base is None else _continued(closed, pid=pid, base=base):
+        for event in [] if base is None else _continued(closed, pid=pid, base=base, seen=survey.marks):
             out.write(separator + b"\n  " + event)
             survey.add(Piece(text=event, events=[orjson.loads(event)]))
             separator = b","
@@ -280,11 +280,14 @@ class _Packed:
         self._file.write(packed)
 
 
-def _continued(closed: Closed, *, pid: int, base: int) -> Sequence[bytes]:
+def _continued(closed: Closed, *, pid: int, base: int, seen: Set[str]) -> Sequence[bytes]:
     """
-    The events of spans that the profiler did not see whole, clipped to the window.
+    The events of spans that are not on the timeline, clipped to the window.
+
+    A span that the close cut off may be reported as continued too; the profiler has drawn it up to there.
     """
-    spans = sorted(closed.continued, key=lambda span: (span.start_unix_ns, span.span_id))
+    missing = [span for span in closed.continued if span.span_id.lower() not in seen]
+    spans = sorted(missing, key=lambda span: (span.start_unix_ns, span.span_id))
     return [event for span in spans if (event := _event(span, closed, pid=pid, base=base))]
 
 

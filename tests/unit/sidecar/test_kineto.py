@@ -194,6 +194,21 @@ def test_a_continued_span_does_not_stand_for_a_missing_marker(tmp_path: Path) ->
     assert first == kineto.finalise(tmp_path, traces.closed(**changes), pid=traces.PID)
 
 
+def test_a_span_that_the_close_cut_off_is_drawn_once(tmp_path: Path) -> None:
+    """
+    What the profiler has on its timeline is not added a second time.
+    """
+    span_id = "ab".zfill(16)
+    data = traces.trace(5, spans=(span_id,))
+    changes: dict[str, Any] = {"mirrored": [span_id], "continued": [traces.continued(0, 0, span_id=span_id)]}
+
+    found = finalised(tmp_path, data, **changes)
+    drawn = [event for event in traces.read(found.path)["traceEvents"] if str(event.get("name")).endswith(span_id)]
+
+    assert 1 == len(drawn)
+    assert [] == found.missing
+
+
 def test_words_that_json_does_not_know_become_null(tmp_path: Path) -> None:
     """
     NaN and Infinity, which Kineto writes and viewers refuse, are replaced; strings that hold the words are not.
