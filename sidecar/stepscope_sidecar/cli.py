@@ -8,6 +8,7 @@ run's store directly, so that everything but ``profile`` and ``stop`` works with
 import json
 import os
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,10 +20,10 @@ from stepscope.errors import StepscopeError
 from stepscope.selection import Selection
 from stepscope.settings import Settings, read
 from stepscope_sidecar import render, supervise
+from stepscope_sidecar.progress import Progress
 
 app = typer.Typer(
     name="stepscope",
-    help="Profile exactly the policy versions you name, in every process of a fully-asynchronous RL run.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -35,7 +36,7 @@ EXIT_USAGE = 2
 """What a shell tool returns for a wrong argument or setting."""
 
 RunOption = Annotated[
-    str, typer.Option("--run", help="Which run: a folder in STEPSCOPE_DIR, or the start of its name.")
+    str, typer.Option("--run", help="Which run: a folder in STEPSCOPE_DIR, or the start of its name (the newest such).")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
@@ -78,7 +79,9 @@ def call(folder: Path, path: str, body: dict[str, object]) -> dict[str, Any]:
     try:
         answer = httpx.post(f"{url}{path}", json=body, timeout=10.0, trust_env=False, headers=_token())
     except (httpx.HTTPError, httpx.InvalidURL):
-        raise CommandError(f"the sidecar of {folder.name} does not answer at {url}; has the run ended?") from None
+        others = [name for name in live(folder.parent) if name != folder.name]
+        hint = f"name a live run with --run: {', '.join(others)}" if others else "has the run ended?"
+        raise CommandError(f"the sidecar of {folder.name} does not answer at {url}; {hint}") from None
     try:
         found = answer.json()
     except ValueError:
@@ -88,19 +91,51 @@ def call(folder: Path, path: str, body: dict[str, object]) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
+def live(directory: Path) -> list[str]:
+    """
+    The folders of the runs in ``directory`` whose sidecars answer.
+    """
+    found = []
+    for path in sorted(directory.glob("*/sidecar.json")):
+        url = supervise.endpoints(path.parent).get("http")
+        if not path.parent.is_symlink() and url and supervise.unfinished(str(url)).reached:
+            found.append(path.parent.name)
+    return found
+
+
 def _token() -> dict[str, str]:
     token_file = read().token_file
     return {"Authorization": f"Bearer {token_file.read_text().strip()}"} if token_file else {}
 
 
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"stepscope {version('stepscope')}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    show_version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and leave.")
+    ] = False,
+) -> None:
+    """
+    Profile exactly the policy versions you name, in every process of a fully-asynchronous RL run.
+    """
+
+
 @app.command(context_settings=PASS_ON)
 def demo(context: typer.Context) -> None:
     """
-    Run the reference job, fully-asynchronous GRPO on Ray, and show what was recorded. Arguments go to the job.
+    Run the reference job, fully-asynchronous GRPO on Ray, and show what was recorded.
+
+    Arguments go to the job: --steps 6 --rollouters 4, for example.
     """
     env = supervise.environment_for("demo")
-    settings = read(env)
-    progress = render.Progress(settings)
+    folder = None if supervise.off(env) else read(env).attempt_folder
+    progress = Progress()
+    progress.open("nothing: stepscope is disabled" if folder is None else render.selected(read(env)))
     code = supervise.run_beside(
         [sys.executable, "-m", "stepscope_trainer.job", "--json", *context.args],
         env=env,
@@ -108,7 +143,7 @@ def demo(context: typer.Context) -> None:
         lines=progress.follow,
     )
     if code == 0:
-        progress.close(None if settings.disabled else settings.attempt_folder)
+        progress.close(folder)
     raise typer.Exit(code)
 
 
@@ -120,7 +155,10 @@ def run(context: typer.Context) -> None:
     command = context.args[1:] if context.args[:1] == ["--"] else context.args
     if not command:
         raise CommandError("nothing to run; write: stepscope run -- python train.py")
-    code = supervise.run_beside(command, env=supervise.environment_for("run"), warn=render.warn)
+    env = supervise.environment_for("run")
+    code = supervise.run_beside(command, env=env, warn=render.warn, started=render.announce)
+    if not supervise.off(env):
+        render.conclude(read(env).attempt_folder)
     raise typer.Exit(code)
 
 
@@ -132,9 +170,9 @@ def sidecar() -> None:
     env = dict(os.environ)
     env.setdefault(names.OTLP_HTTP, "127.0.0.1:4318")
     env.setdefault(names.OTLP_GRPC, "127.0.0.1:4317")
-    env = supervise.environment_for("run", base=env)
-    if read(env).disabled:
+    if supervise.off(env):
         raise CommandError(f"{names.DISABLED} is set: nothing is started")
+    env = supervise.environment_for("run", base=env)
     os.execve(sys.executable, [sys.executable, "-m", "stepscope_sidecar", "--attended", "yes"], env)  # noqa: S606
 
 
@@ -158,7 +196,7 @@ def windows(run: RunOption = "latest", as_json: JsonOption = False) -> None:
     if as_json:
         typer.echo(json.dumps(rows, indent=2))
     else:
-        render.print_windows(rows)
+        render.print_windows(rows, folder)
 
 
 @app.command()

@@ -8,18 +8,16 @@ import json
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import httpx
 from rich.console import Console
-from rich.live import Live
 from rich.table import Table
 
 from stepscope import names
 from stepscope.settings import Settings
 from stepscope_sidecar import supervise
 from stepscope_sidecar.reader import open_reader
-from stepscope_sidecar.steptable import StepRow, step_rows
 
 STORE = "stepscope.db"
 
@@ -76,11 +74,19 @@ def status(folder: Path) -> dict[str, Any]:
                 return {"live": True, "folder": str(folder), "http": url, **found}
         except (httpx.HTTPError, httpx.InvalidURL, ValueError):
             pass
-    windows = window_objects(folder)
-    states: dict[str, int] = {}
-    for window in windows:
-        states[window["state"]] = states.get(window["state"], 0) + 1
-    return {"live": False, "folder": str(folder), "windows": states}
+    with open_reader(folder / STORE) as reader:
+        versions = [row.param_version for row in reader.processes()]
+        revisions = reader.selections()
+    last = revisions[-1] if revisions else None
+    return {
+        "live": False,
+        "folder": str(folder),
+        "param_version": max(versions, default=0),
+        "selection": last.text if last else "",
+        "stopped": last.stopped if last else False,
+        "stopped_by": last.source if last and last.stopped else "",
+        "windows": _states(folder),
+    }
 
 
 def status_text(found: dict[str, Any]) -> str:
@@ -90,14 +96,58 @@ def status_text(found: dict[str, Any]) -> str:
     head = "running" if found["live"] else "ended (read from its store)"
     lines = [f"{Path(found['folder']).name}: {head}"]
     for key, value in found.items():
-        if key not in {"live", "folder"}:
+        if key == "processes":
+            lines += [f"  {_process(process)}" for process in value]
+        elif key not in {"live", "folder"} and value not in ({}, []):
             lines.append(f"  {key}: {json.dumps(value) if isinstance(value, (dict, list)) else value}")
     return "\n".join(lines)
 
 
-def print_windows(rows: Iterable[dict[str, Any]]) -> None:
+def selected(settings: Settings) -> str:
     """
-    A line per window.
+    What a run with ``settings`` records, for a person.
+    """
+    return f"steps {settings.selection.text} at level {settings.level}" if settings.selection else "no step"
+
+
+def announce(sidecar: supervise.Sidecar) -> None:
+    """
+    One line at the start of a run.
+    """
+    settings = sidecar.settings
+    warn(f"run {settings.attempt_folder.name}, recording {selected(settings)}; its page is {sidecar.url()}")
+
+
+def conclude(folder: Path) -> None:
+    """
+    One line at the end of a run: its windows by state, and where they are.
+    """
+    states = _states(folder)
+    counted = ", ".join(f"{count} {state}" for state, count in states.items()) or "no window was asked for"
+    warn(f"{counted}; see them with: stepscope windows --run {folder.name}")
+
+
+def _states(folder: Path) -> dict[str, int]:
+    states: dict[str, int] = {}
+    for window in window_objects(folder):
+        states[window["state"]] = states.get(window["state"], 0) + 1
+    return states
+
+
+def _nothing(folder: Path) -> str:
+    with open_reader(folder / STORE) as reader:
+        revisions = reader.selections()
+    last = revisions[-1] if revisions else None
+    if last is not None and last.stopped:
+        return f"no window was asked for; recording was stopped ({last.source})"
+    if last is not None and last.text:
+        return f"no window was asked for (yet); selected are the steps {last.text}"
+    return f"no window was asked for; name steps with {names.STEPS}, or stepscope profile --steps"
+
+
+def print_windows(rows: Iterable[dict[str, Any]], folder: Path) -> None:
+    """
+    A line per window of the run in ``folder``.
     """
     table = Table(
         "step", WEIGHTS, "process", "tool", "level", "state", "reason", "complete", "stall", "size", "recording"
@@ -112,19 +162,19 @@ def print_windows(rows: Iterable[dict[str, Any]]) -> None:
             f"[{STATE_STYLES.get(row['state'], 'default')}]{row['state']}[/]",
             "" if row["reason"] == names.Reason.BOUNDARY else row["reason"],
             complete,
-            seconds(sum(row["stall_seconds"].values())),
-            size(row["bytes"]),
-            _near(row["artifact"]),
+            seconds(sum(row["stall_seconds"].values())) if row["stall_seconds"] else "",
+            size(row["bytes"]) if row["bytes"] else "",
+            near(row["artifact"]),
         )
     out = console()
-    out.print(table if table.row_count else "no window was asked for; name steps with STEPSCOPE_STEPS")
+    out.print(table if table.row_count else _nothing(folder))
 
 
 def print_spans(rows: list[dict[str, Any]]) -> None:
     """
     A line per span.
     """
-    table = Table("step", "v", "process", "span", "ms", "bucket", "trace")
+    table = Table("step", "v", "process", "span", "ms", "bucket", "span id", "trace")
     for row in rows[:MAX_SPANS]:
         attributes = row["attributes"]
         table.add_row(
@@ -134,12 +184,19 @@ def print_spans(rows: list[dict[str, Any]]) -> None:
             row["name"],
             f"{(row['end_unix_ns'] - row['start_unix_ns']) / 1e6:.1f}",
             str(attributes.get(names.BUCKET, "")),
+            row["span_id"],
             row["trace_id"],
         )
     out = console()
     out.print(table)
     if len(rows) > MAX_SPANS:
         out.print(f"{len(rows) - MAX_SPANS} more; --step narrows, --json prints all")
+
+
+def _process(process: dict[str, Any]) -> str:
+    alive = "" if process.get("alive") else ", ended"
+    place = f"{process.get('role')} {process.get('rank')} (pid {process.get('pid')}{alive})"
+    return f"{place}: {step_name(process['step'])}" if process.get("step") else place
 
 
 def print_capabilities(found: dict[str, Any]) -> None:
@@ -154,77 +211,6 @@ def print_capabilities(found: dict[str, Any]) -> None:
     out.print(table)
     for key, value in found["environment"].items():
         out.print(f"{key}: {value}")
-
-
-class Progress:
-    """
-    The demo on a terminal: a row a step while it runs, a table of the whole at the end.
-    """
-
-    def __init__(self, settings: Settings) -> None:
-        """
-        Prepare to show a run with ``settings``.
-        """
-        self._settings = settings
-        self._rows: list[dict[str, Any]] = []
-        self._console = console()
-
-    def follow(self, stream: IO[str]) -> None:
-        """
-        Show the job's rows as they arrive on ``stream``, until it ends.
-        """
-        recorded = "nothing" if self._settings.disabled else self._settings.selection.text or "nothing"
-        self._console.print(
-            f"fully-asynchronous GRPO on Ray; recording steps {recorded} at level {self._settings.level}"
-        )
-        with Live(console=self._console, refresh_per_second=4, transient=True) as live:
-            for line in stream:
-                row = _parse(line)
-                if row is None:
-                    self._console.print(line.rstrip(), markup=False)
-                elif "step" in row:
-                    self._rows.append(row)
-                    if self._console.is_terminal:
-                        live.update(self._table([]))
-                    else:
-                        self._console.print(_brief(row))
-
-    def close(self, folder: Path | None) -> None:
-        """
-        The whole run as a table, and where its recordings are (``folder`` is None where nothing was recorded).
-        """
-        if folder is None:
-            self._console.print(self._table([]))
-            return
-        with open_reader(folder / STORE) as reader:
-            steps = step_rows(reader)
-        self._console.print(self._table(steps))
-        windows = [window for window in window_objects(folder) if window["state"] == names.State.READY]
-        latest = folder.parent / "latest"
-        self._console.print(f"{len(windows)} recordings in {_near(str(latest if latest.exists() else folder))}")
-        for window in windows:
-            place = f"{step_name(window['step'])}, {window['role']} {window['rank']}"
-            self._console.print(f"  {place}: {_near(window['artifact'])} ({size(window['bytes'])})", soft_wrap=True)
-        self._console.print(
-            "open one: load it in Perfetto (ui.perfetto.dev) or chrome://tracing; it stays on this machine"
-        )
-        self._console.print("more: .venv/bin/stepscope windows, .venv/bin/stepscope spans --step 5")
-
-    def _table(self, steps: list[StepRow]) -> Table:
-        known = {row.step: row for row in steps}
-        table = Table("step", WEIGHTS, "reward", "trainer s", "rollouter s", "staleness", "recorded", "overhead")
-        for row in self._rows:
-            found = known.get(row["step"])
-            table.add_row(
-                *step_cells(row["step"]),
-                f"{row.get('reward', float('nan')):.3f}",
-                _number((found.trainer_seconds if found else None) or row.get("trainer_seconds")),
-                _number((found.rollouter_seconds if found else None) or row.get("rollouter_seconds")),
-                _number(row.get("staleness")) or "unknown",
-                found.recorded if found else "",
-                found.overhead if found else "",
-            )
-        return table
 
 
 def step_cells(step: int) -> tuple[str, str]:
@@ -260,25 +246,7 @@ def size(value: int) -> str:
     return f"{number:.1f} GiB"
 
 
-def _parse(line: str) -> dict[str, Any] | None:
-    if not line.startswith("{"):
-        return None
-    try:
-        found = json.loads(line)
-    except ValueError:
-        return None
-    return found if isinstance(found, dict) else None
-
-
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.2f}"
-
-
-def _brief(row: dict[str, Any]) -> str:
-    return f"{step_name(row['step'])}: reward {row.get('reward', float('nan')):.3f}"
-
-
-def _near(path: str) -> str:
+def near(path: str) -> str:
     try:
         return str(Path(path).relative_to(Path.cwd()))
     except ValueError:

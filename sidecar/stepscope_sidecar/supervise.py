@@ -7,6 +7,7 @@ asks it over HTTP only whether anything is left to do.
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -71,6 +72,9 @@ def environment_for(run: str, *, base: Mapping[str, str] | None = None) -> dict[
         SidecarError: the directory cannot be written.
     """
     env = dict(os.environ if base is None else base)
+    if off(env):
+        # The kill switch comes before everything else, a wrong setting included.
+        return env
     settings = read(env)
     env[names.RUN_ENV] = settings.run or run
     env[names.ATTEMPT_ENV] = settings.attempt or ids.new_attempt()
@@ -85,6 +89,13 @@ def environment_for(run: str, *, base: Mapping[str, str] | None = None) -> dict[
         reason = error.strerror or error
         raise SidecarError(f"{names.DIR}={settings.directory}: cannot write there ({reason}); name another") from None
     return env
+
+
+def off(env: Mapping[str, str]) -> bool:
+    """
+    Whether ``env`` says that nothing is to be started.
+    """
+    return read({names.DISABLED: env.get(names.DISABLED, "")}).disabled
 
 
 class Sidecar:
@@ -271,22 +282,27 @@ def run_beside(
     *,
     env: dict[str, str],
     warn: Callable[[str], None],
+    started: Callable[[Sidecar], None] | None = None,
     lines: Callable[[IO[str]], None] | None = None,
 ) -> int:
     """
     Run ``command`` beside a sidecar and return its exit code (128 + n where signal n ended it).
 
-    ``lines`` is given the command's standard output to read; without it the command keeps ours. What is not finished
-    in time the sidecar finishes on its own, after we have gone.
+    ``started`` is told of a sidecar that listens. ``lines`` is given the command's standard output to read; without it
+    the command keeps ours. What is not finished in time the sidecar finishes on its own, after we have gone.
 
     Raises:
         SidecarError: the sidecar or the command could not be started.
     """
-    sidecar = None if read(env).disabled else Sidecar(env, warn=warn)
+    if shutil.which(command[0]) is None:
+        raise SidecarError(f"cannot start {command[0]!r}: there is no such program")
+    sidecar = None if off(env) else Sidecar(env, warn=warn)
     finished = True
     with Signals() as signals:
         if sidecar is not None:
             sidecar.start()
+            if started is not None:
+                started(sidecar)
         try:
             code = _run(command, env=env, lines=lines, signals=signals)
             if sidecar is not None:

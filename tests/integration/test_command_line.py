@@ -129,7 +129,10 @@ def test_a_loop_of_five_lines_has_its_spans_and_a_trace_per_step(tmp_path: Path)
     spans = json.loads(call(tmp_path, "spans", "--json").stdout)
     roots = [span for span in spans if span["name"] == "rl.step"]
 
-    assert (0, "") == (done.returncode, done.stderr)
+    assert (0, "") == (done.returncode, done.stdout)
+    assert 2 == len(done.stderr.splitlines())
+    assert "recording no step; its page is http://127.0.0.1:" in done.stderr
+    assert "no window was asked for; see them with: stepscope windows --run run-" in done.stderr
     assert [1, 2, 3] == [span["attributes"]["rl.step"] for span in roots]
     assert 3 == len({span["trace_id"] for span in spans})
     assert {"trainer"} == {span["attributes"]["rl.role"] for span in spans}
@@ -158,6 +161,27 @@ def test_disabled_runs_the_command_and_nothing_else(tmp_path: Path) -> None:
     done = call(tmp_path, "run", "--", sys.executable, "-c", LOOP, STEPSCOPE_DISABLED="1")
 
     assert (0, "", "") == (done.returncode, done.stdout, done.stderr)
+    assert [] == list(tmp_path.rglob("stepscope.db"))
+
+
+def test_disabled_wins_over_a_wrong_setting(tmp_path: Path) -> None:
+    """
+    The kill switch runs the command whatever else is set, and makes no folder.
+    """
+    folder = tmp_path / "runs"
+    done = call(folder, "run", "--", "true", STEPSCOPE_DISABLED="1", STEPSCOPE_STEPS="nonsense")
+
+    assert (0, "", "") == (done.returncode, done.stdout, done.stderr)
+    assert not folder.exists()
+
+
+def test_a_command_that_is_not_there_leaves_nothing(tmp_path: Path) -> None:
+    """
+    No sidecar is started for it and `latest` is not moved.
+    """
+    refused(call(tmp_path, "run", "--", "no-such-program"))
+
+    assert not (tmp_path / "latest").exists()
     assert [] == list(tmp_path.rglob("stepscope.db"))
 
 
