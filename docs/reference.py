@@ -27,9 +27,6 @@ COMMAND_LINE = "stepscope_sidecar.cli"
 REFERENCE_JOB = "stepscope_trainer.config"
 """The module whose ``Config`` holds the options of the reference job."""
 
-TEST_SWITCH = "test_"
-"""Options of the reference job that begin so are for the project's own tests."""
-
 EXAMPLES = ("3", "3,10-12", "every:5", "every:5@1", "v3", "")
 """Selections shown with the steps they name."""
 
@@ -209,7 +206,7 @@ def job_section(words: Words) -> list[str]:
     """
     rows = []
     for item in fields(importlib.import_module(REFERENCE_JOB).Config):
-        if item.name.startswith(TEST_SWITCH):
+        if item.metadata["hidden"]:
             continue
         spelling = f"--{item.name.replace('_', '-')}"
         if item.default is True:

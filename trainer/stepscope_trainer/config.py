@@ -2,7 +2,7 @@
 The configuration of the reference job: one frozen object, checked whole before anything starts.
 """
 
-from argparse import ArgumentParser, BooleanOptionalAction, Namespace
+from argparse import SUPPRESS, ArgumentParser, BooleanOptionalAction, Namespace
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -13,8 +13,8 @@ class JobError(ValueError):
     """
 
 
-def _option(default: Any, text: str, *, metavar: str | None = None) -> Any:
-    return field(default=default, metadata={"help": text, "metavar": metavar})
+def _option(default: Any, text: str, *, metavar: str | None = None, hidden: bool = False) -> Any:
+    return field(default=default, metadata={"help": text, "metavar": metavar, "hidden": hidden})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,8 +43,10 @@ class Config:
     model: str = _option("", "folder of a Hugging Face causal LM instead of the built-in model", metavar="PATH")
     ack_deadline: float = _option(60.0, "seconds a replica has to take new weights in", metavar="SECONDS")
     stepscope: bool = _option(True, "instrument the loop")
-    test_fail_at_step: int = _option(0, "test switch: raise in the trainer in this step", metavar="N")
-    test_deaf_replica: int = _option(-1, "test switch: this replica never acknowledges an update", metavar="N")
+    test_fail_at_step: int = _option(0, "test switch: raise in the trainer in this step", metavar="N", hidden=True)
+    test_deaf_replica: int = _option(
+        -1, "test switch: this replica never acknowledges an update", metavar="N", hidden=True
+    )
 
     def __post_init__(self) -> None:
         """
@@ -109,10 +111,13 @@ class Config:
 
 def add_arguments(parser: ArgumentParser) -> None:
     """
-    Give ``parser`` an option for each field of ``Config``.
+    Give ``parser`` an option for each field of ``Config``; the test switches are taken, but not shown.
     """
     for item in fields(Config):
-        options: dict[str, Any] = {"default": item.default, "help": item.metadata["help"]}
+        options: dict[str, Any] = {
+            "default": item.default,
+            "help": SUPPRESS if item.metadata["hidden"] else item.metadata["help"],
+        }
         if item.default is True:
             options["action"] = BooleanOptionalAction
         elif item.default is False:

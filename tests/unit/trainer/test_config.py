@@ -39,6 +39,20 @@ def test_options_reach_their_field() -> None:
     assert (1, 0, 64) == (found.replicas, found.allowed_staleness, found.requests_per_replica)
 
 
+def test_test_switches_are_taken_but_not_shown() -> None:
+    """
+    They are there for the tests of failures; a user has no use for them.
+    """
+    parser = ArgumentParser()
+    add_arguments(parser)
+
+    assert Config(test_fail_at_step=2, test_deaf_replica=1) == parsed(
+        "--test-fail-at-step", "2", "--test-deaf-replica", "1"
+    )
+    assert "--steps" in parser.format_help()
+    assert "test" not in parser.format_help().partition("options:")[2]
+
+
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
