@@ -175,7 +175,7 @@ STEPS = Name(
     "STEPSCOPE_STEPS",
     "steps to record: N, N-M, every:K, every:K@S, vN (the step during which version N is in force); comma-separated",
 )
-TOOLS = Name("STEPSCOPE_TOOLS", "profiler, for all roles or by role: torch, or trainer=torch,rollouter=vllm")
+TOOLS = Name("STEPSCOPE_TOOLS", "profiler, for all roles or by role: torch, or trainer=torch,rollouter=torch")
 LEVEL_ENV = Name("STEPSCOPE_LEVEL", "how much to record: device, spans, ops or full")
 RANKS = Name("STEPSCOPE_RANKS", "ranks to record: 0, all, 0-3, or by role: trainer=0-3,rollouter=0")
 DIR = Name("STEPSCOPE_DIR", "where runs are kept")
@@ -189,7 +189,10 @@ RUN_ENV = Name("STEPSCOPE_RUN", "name of the run")
 ATTEMPT_ENV = Name("STEPSCOPE_ATTEMPT", "id of this start of the run; made once where the run is started")
 SOCKET = Name("STEPSCOPE_SOCKET", "path of the control socket, for a sidecar in a container of its own")
 CAP_SECONDS = Name("STEPSCOPE_CAP_SECONDS", "longest window, in seconds")
-CAP_BYTES = Name("STEPSCOPE_CAP_BYTES", "largest raw recording of one window, in bytes")
+CAP_BYTES = Name(
+    "STEPSCOPE_CAP_BYTES",
+    "most bytes of mirrored spans in one window's raw recording, 300 reckoned for each; operators are not counted",
+)
 CAP_MEMORY = Name("STEPSCOPE_CAP_MEMORY", "largest growth of the process's resident memory within a window, in bytes")
 DISK_BUDGET = Name(
     "STEPSCOPE_DISK_BUDGET",

@@ -59,7 +59,6 @@ class Reason(StrEnum):
     MEMORY_GUARD = "memory_guard"
     CAP_SECONDS = "cap_seconds"
     CAP_BYTES = "cap_bytes"
-    CAP_EVENTS = "cap_events"
     START_ERROR = "start_error"
     STOP_ERROR = "stop_error"
     STOP_TIMEOUT = "stop_timeout"

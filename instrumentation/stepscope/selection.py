@@ -159,7 +159,7 @@ def _ranks(value: str, part: str) -> tuple[tuple[int, int], ...] | None:
 
 def by_role(text: str, *, what: str, allowed: frozenset[str] | None = None) -> dict[str, str]:
     """
-    One value for all roles (key ``""``), or one for each role: ``torch`` or ``trainer=torch,rollouter=vllm``.
+    One value for all roles (key ``""``), or one for each role: ``torch`` or ``trainer=torch,rollouter=torch``.
 
     Raises:
         SelectionError: a part is empty, or its value is not among ``allowed``.

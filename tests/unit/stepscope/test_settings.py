@@ -2,6 +2,7 @@
 The ``STEPSCOPE_*`` environment.
 """
 
+import re
 from pathlib import Path
 
 import pytest
@@ -119,3 +120,15 @@ def test_the_control_socket_of_an_attempt_is_short_enough() -> None:
     read = settings.read({"STEPSCOPE_ATTEMPT": "a" * 40})
 
     assert settings.MAX_SOCKET_PATH >= len(str(read.socket_path))
+
+
+@pytest.mark.parametrize("name", [names.TOOLS, names.RANKS, names.LEVEL_ENV])
+def test_the_examples_in_a_help_text_can_be_used(name: names.Name) -> None:
+    """
+    Each value that it names, as it is written there.
+    """
+    examples = re.split(r",? or (?:by role: )?|, ", name.help.partition(": ")[2])
+
+    assert len(examples) > 1
+    for example in examples:
+        settings.read({name: example})
