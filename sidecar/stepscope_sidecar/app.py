@@ -138,6 +138,7 @@ class Sidecar:
         await self.control.start(settings.socket_path)
         for process in self.controller.processes.alive():
             self.control.watch(process)
+        lifecycle.lead(folder)
         lifecycle.announce(
             folder,
             {

@@ -8,6 +8,7 @@ however the process ends, so nothing has to be cleaned up after a kill.
 import contextlib
 import fcntl
 import json
+import logging
 import os
 import stat
 from collections.abc import Mapping
@@ -15,6 +16,8 @@ from pathlib import Path
 
 from stepscope.errors import ConfigurationError
 from stepscope.settings import MAX_SOCKET_PATH, Settings
+
+LOG = logging.getLogger(__name__)
 
 STOP_FILE = "STOP"
 """In STEPSCOPE_DIR: stops all recording of the runs in it."""
@@ -71,7 +74,7 @@ def acquire(path: Path) -> Lock | None:
 
 def prepare(settings: Settings) -> None:
     """
-    Make the attempt's folder, and point ``latest`` to it.
+    Make the attempt's folder.
 
     Raises:
         ConfigurationError: STEPSCOPE_DIR cannot be written.
@@ -79,9 +82,18 @@ def prepare(settings: Settings) -> None:
     folder = settings.attempt_folder
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        replace_link(folder.parent / "latest", folder.name)
     except OSError as error:
         raise ConfigurationError(f"STEPSCOPE_DIR={folder.parent}: cannot write there ({error.strerror})") from None
+
+
+def lead(folder: Path) -> None:
+    """
+    Point ``latest`` to the attempt's ``folder``, now that its sidecar listens: a start that fails takes nothing over.
+    """
+    try:
+        replace_link(folder.parent / "latest", folder.name)
+    except OSError as error:
+        LOG.warning("latest in %s stays as it was: %s", folder.parent, error.strerror)
 
 
 def replace_link(link: Path, target: str) -> None:

@@ -402,8 +402,10 @@ def test_a_setting_that_cannot_be_used_is_one_clear_line(place: Place, setting: 
 
 def test_a_port_in_use_is_one_clear_line(place: Place) -> None:
     """
-    Exit 2, the port named.
+    Exit 2, the port named; `latest` stays with whatever it led to.
     """
+    place.folder.mkdir()
+    (place.folder / "latest").symlink_to("run-before")
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -414,6 +416,7 @@ def test_a_port_in_use_is_one_clear_line(place: Place) -> None:
     assert 2 == process.returncode
     assert f"STEPSCOPE_HTTP=127.0.0.1:{port}" in errors
     assert "Traceback" not in errors
+    assert Path("run-before") == (place.folder / "latest").readlink()
 
 
 def test_sigterm_ends_it_in_order(place: Place) -> None:

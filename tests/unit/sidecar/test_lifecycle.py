@@ -76,11 +76,23 @@ def test_latest_points_to_the_newest_attempt(tmp_path: Path) -> None:
     """
     Relative, so that the folder can be moved; replaced, never missing.
     """
-    lifecycle.prepare(_settings(tmp_path))
-    lifecycle.prepare(_settings(tmp_path, STEPSCOPE_ATTEMPT="a2"))
+    for attempt in ("a1", "a2"):
+        settings = _settings(tmp_path, STEPSCOPE_ATTEMPT=attempt)
+        lifecycle.prepare(settings)
+        lifecycle.lead(settings.attempt_folder)
 
     assert Path("run-a2") == (tmp_path / "latest").readlink()
     assert (tmp_path / "run-a1").is_dir()
+
+
+def test_an_attempt_that_does_not_listen_yet_leaves_latest_alone(tmp_path: Path) -> None:
+    """
+    Its ports may turn out to be taken.
+    """
+    lifecycle.lead(tmp_path / "run-a1")
+    lifecycle.prepare(_settings(tmp_path, STEPSCOPE_ATTEMPT="a2"))
+
+    assert Path("run-a1") == (tmp_path / "latest").readlink()
 
 
 def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
