@@ -50,7 +50,6 @@ class Agent:
         self._profilers = profilers or Registry()
         self._selection = settings.selection
         self._revision = -1
-        self._stopped = False
         self._otlp = ""
         self._version = identity.param_version
         self.windows = Windows(
@@ -89,16 +88,18 @@ class Agent:
             complaints.warn("sidecar", "%s: the run goes on, selected steps are not recorded", missing)
             agent._connection.settled(0.0, quiet=True)
         else:
-            agent._connection.settled(max(0.0, until - time.monotonic()))
+            left = max(0.0, until - time.monotonic())
+            agent._connection.settled(left, hopeless=lambda: launch.failed(settings))
         return agent
 
     # What the boundary calls and spans use ----------------------------------------------------------------------
 
     def selected(self, step: int) -> bool:
         """
-        Whether ``step`` is selected, from the local copy.
+        Whether ``step`` is selected, from the local copy. While recording is stopped the sidecar is asked as ever: it
+        denies, and what is denied is listed.
         """
-        return not self._stopped and step in self._selection
+        return step in self._selection
 
     def entered(self, step: int, version: int) -> None:
         """
@@ -154,7 +155,7 @@ class Agent:
         """
         Go inert in a forked child: everything here belongs to its parent.
         """
-        self._stopped = True
+        self._selection = Selection.parse("")
         self.windows.forget()
         self._connection.forget()
 
@@ -245,7 +246,7 @@ class Agent:
             self._selection = Selection.parse(message.selection)
         except SelectionError as error:
             complaints.warn("selection", "the sidecar's selection cannot be read: %s", error)
-        self._revision, self._stopped = message.revision, message.stopped
+        self._revision = message.revision
 
     def _prepare(self) -> None:
         """

@@ -257,6 +257,8 @@ def test_stop_closes_what_is_open_and_opens_no_more(rig: Rig) -> None:
     assert wire.Selected(selection="5,8-9", revision=2, stopped=True) in link.sent
     rig.controller.handle(process, closed(name, "stopped_by_user"))
     assert Reason.STOPPED_BY_USER == rig.open(process, link, step=8)
+    denied = [row for row in rig.ledger.rows.values() if row.step == 8]
+    assert [(State.DENIED, Reason.STOPPED_BY_USER)] == [(row.state, row.reason) for row in denied]
 
     rig.controller.set_selection("9", "api")
 

@@ -75,12 +75,28 @@ def test_selection_is_the_sidecars_and_is_followed(agent: Agent, sidecar: FakeSi
     sidecar.say(wire.Selected(selection="9", revision=3, stopped=False))
     until(lambda: agent.selected(9))
     sidecar.say(wire.Selected(selection="1", revision=2, stopped=False))
-    sidecar.say(wire.Selected(selection="9", revision=4, stopped=True))
-    until(lambda: not agent.selected(9))
+    sidecar.say(wire.Selected(selection="10", revision=4, stopped=False))
+    until(lambda: agent.selected(10))
 
-    assert not agent.selected(1)
-    sidecar.say(wire.Selected(selection="9", revision=5, stopped=False))
+    assert (False, False) == (agent.selected(1), agent.selected(9))
+
+
+def test_while_stopped_a_selected_step_is_asked_for_and_denied(agent: Agent, sidecar: FakeSidecar) -> None:
+    """
+    What is not recorded is listed, by the sidecar, which has to hear of it.
+    """
+
+    def denied(message: wire.Message) -> list[wire.Message | bytes]:
+        assert isinstance(message, wire.Open)
+        return [wire.Deny(id=message.id, reason="stopped_by_user")]
+
+    sidecar.answers[wire.Open] = denied
+    sidecar.say(wire.Selected(selection="9", revision=4, stopped=True))
     until(lambda: agent.selected(9))
+
+    assert not agent.windows.open(step=9, param_version=8)
+    assert ("denied", "stopped_by_user") == (agent.windows.outcome()["state"], agent.windows.outcome()["reason"])
+    assert [9] == [message.step for message in sidecar.all(wire.Open)]
 
 
 def test_boundaries_are_told(agent: Agent, sidecar: FakeSidecar) -> None:
