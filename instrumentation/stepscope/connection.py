@@ -30,6 +30,9 @@ RETRY = 1.0
 EAGER = 0.02
 """The same while ``init()`` waits for a sidecar that is only starting."""
 
+GLANCE = 0.1
+"""Seconds between two looks at whether the sidecar that ``init()`` waits for has ended; one is a system call."""
+
 LINGER = 5.0
 """Seconds that a late answer may still take: a late grant must be given back, or it holds its lease."""
 
@@ -111,17 +114,21 @@ class Connection:
         """
         self._thread.start()
 
-    def settled(self, timeout: float, *, quiet: bool = False) -> bool:
+    def settled(self, timeout: float, *, quiet: bool = False, hopeless: Callable[[], str] = str) -> bool:
         """
         Wait for the answer to the first registration; whether it came. From then on attempts are made unhurriedly.
 
-        ``quiet``: why there is none has been said.
+        ``quiet``: why there is none has been said. ``hopeless`` says why none will come; then nobody waits for it.
         """
         self._warned = self._warned or quiet
-        came = self._settled.wait(timeout)
+        until, why = self._clock() + timeout, ""
+        while not (came := self._settled.wait(max(0.0, min(GLANCE, until - self._clock())))):
+            why = hopeless()
+            if why or self._clock() >= until:
+                break
         self._eager = False
         if not came:
-            self._warn_lost()
+            self._warn_lost(why or "no answer to the registration")
         return came
 
     def request(self, make: Callable[[int], wire.Message], *, missed: wire.Missed) -> wire.Message | None:
@@ -379,7 +386,7 @@ class Connection:
                 self._flush()
         return bool(found & ~select.POLLOUT)
 
-    def _warn_lost(self, reason: str = "no answer to the registration") -> None:
+    def _warn_lost(self, reason: str) -> None:
         if self._warned:
             return
         self._warned = True

@@ -22,6 +22,9 @@ MODULE = "stepscope_sidecar"
 LOG = "sidecar.log"
 """Where in the attempt's folder the sidecar's output goes."""
 
+MAX_SAID = 1000
+"""Bytes at the end of its output in which the reason stands why it ended: one line."""
+
 
 def answers(path: Path) -> bool:
     """
@@ -61,17 +64,35 @@ def ensure(settings: Settings, *, module: str = MODULE) -> str:
     return ""
 
 
-def reap() -> None:
+def reap() -> list[int]:
     """
-    Collect a sidecar of ours that has ended. Touches no child but those started here.
+    Collect each sidecar of ours that has ended, and answer with their exit codes. Touches no child but those.
     """
+    codes = []
     for pid in list(_started):
         try:
-            done = os.waitpid(pid, os.WNOHANG)[0] == pid
+            found, status = os.waitpid(pid, os.WNOHANG)
         except OSError:
-            done = True
-        if done:
             _started.discard(pid)
+            continue
+        if found == pid:
+            _started.discard(pid)
+            codes.append(os.waitstatus_to_exitcode(status))
+    return codes
+
+
+def failed(settings: Settings) -> str:
+    """
+    Why the sidecar that was started here could not stay; "" while it runs, or where it found another that serves.
+    """
+    if not any(reap()):
+        return ""
+    log = settings.attempt_folder / LOG
+    try:
+        said = log.read_bytes()[-MAX_SAID:].decode(errors="replace").strip().splitlines()
+    except OSError:
+        said = []
+    return f"it ended at once: {said[-1] if said else 'see'} ({log})"
 
 
 _started: set[int] = set()

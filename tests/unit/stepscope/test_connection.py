@@ -313,3 +313,23 @@ def test_one_warning_per_outage(
         connection.request(ask, missed=MISSED)
 
     assert 1 == len([record for record in caplog.records if "no sidecar at" in record.message])
+
+
+def test_nobody_waits_for_a_sidecar_that_will_not_come(
+    connection: Connection, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """
+    Why it will not is the warning, and the wait of init() ends there.
+    """
+    monkeypatch.setattr(module, "complaints", Complaints())
+    asked = threading.Event()
+
+    def hopeless() -> str:
+        asked.set()
+        return "it ended at once: no room"
+
+    came = connection.settled(float("inf"), hopeless=hopeless)
+
+    assert asked.is_set()
+    assert not came
+    assert ["it ended at once: no room" in record.getMessage() for record in caplog.records] == [True]

@@ -24,6 +24,11 @@ def _reaped() -> bool:
     return not launch._started
 
 
+def _heard(said: list[str], settings: Settings) -> str:
+    said.append(launch.failed(settings))
+    return said[-1]
+
+
 @pytest.fixture
 def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
     """
@@ -84,3 +89,42 @@ def test_what_is_started_is_detached_and_told_of_the_run(
     assert session == pid != os.getsid(0)
     assert ("run", "a1") == (environment["STEPSCOPE_RUN"], environment["STEPSCOPE_ATTEMPT"])
     assert environment["STEPSCOPE_DIR"] == str(settings.directory.absolute())
+
+
+def test_one_that_cannot_stay_says_why(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Its exit code and the last line of its output are what init() needs in order not to wait for it.
+    """
+    package = tmp_path / "stepscope_test_failing_sidecar"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "__main__.py").write_text("print('first'); raise SystemExit('no room here')\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    missing = launch.ensure(settings, module=package.name)
+    said: list[str] = []
+    until(lambda: _heard(said, settings) != "")
+
+    assert "" == missing
+    assert "it ended at once: no room here" in said[-1]
+    assert str(settings.attempt_folder / launch.LOG) in said[-1]
+
+
+def test_one_that_found_another_in_its_place_has_not_failed(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    It ends quietly, and the other one answers.
+    """
+    package = tmp_path / "stepscope_test_second_sidecar"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "__main__.py").touch()
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    missing = launch.ensure(settings, module=package.name)
+    said: list[str] = []
+    until(lambda: _heard(said, settings) == "" and not launch._started)
+
+    assert "" == missing
+    assert not any(said)
