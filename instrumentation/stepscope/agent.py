@@ -108,11 +108,13 @@ class Agent:
         self._version = version
         self._connection.send(wire.Version(step=step, param_version=version))
 
-    def step_closed(self, step: int, partial: bool = False) -> None:
+    def step_closed(self, step: int, partial: bool = False, version: int | None = None) -> None:
         """
-        The process closed ``step``.
+        The process closed ``step``; ``version`` is in force now, where that is known already.
         """
-        self._connection.send(wire.StepClosed(step=step, partial=partial))
+        if version is not None:
+            self._version = version
+        self._connection.send(wire.StepClosed(step=step, partial=partial, param_version=version))
 
     def samples(self, *, step: int, mini_batch: int, param_version: int, rows: Sequence[SampleRow]) -> None:
         """

@@ -81,7 +81,7 @@ class Boundary:
         if verdict is Verdict.JUMP:
             self._complain(verdict, "weights_published", version)
         try:
-            yield from self._complete("")
+            yield from self._complete("", makes=told)
         finally:
             # Also when an interrupt came while the profiler stopped: the weights are out.
             self._advance(told)
@@ -162,14 +162,14 @@ class Boundary:
                 self._spans.emit_root(moment, start_ns=self._since_ns, end_ns=self._clock(), partial=True)
             self._agent.step_closed(moment.step, partial=True)
 
-    def _complete(self, incomplete: str) -> Flow:
+    def _complete(self, incomplete: str, *, makes: int | None = None) -> Flow:
         moment = self._state.now
         self._end_process(error=None)
         try:
             yield self._closing(reason=Reason.BOUNDARY, incomplete=incomplete)
         finally:
             self._closed_step = moment.step
-            self._agent.step_closed(moment.step, partial=moment.partial)
+            self._agent.step_closed(moment.step, partial=moment.partial, version=makes)
 
     def _stop(self, *, reason: str, incomplete: str, error: BaseException | None, partial: bool = False) -> Flow:
         self._end_process(error=error, partial=partial)

@@ -109,9 +109,9 @@ class AgentSeam(Protocol):
         The process entered ``step`` with ``version`` in force.
         """
 
-    def step_closed(self, step: int, partial: bool = False) -> None:
+    def step_closed(self, step: int, partial: bool = False, version: int | None = None) -> None:
         """
-        The process closed ``step``.
+        The process closed ``step``; ``version`` is in force now, where that is known already.
         """
 
     def samples(self, *, step: int, mini_batch: int, param_version: int, rows: Sequence[SampleRow]) -> None:

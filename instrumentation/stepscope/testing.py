@@ -174,11 +174,11 @@ class FakeAgent:
         """
         self.calls.append(("entered", {"step": step, "version": version}))
 
-    def step_closed(self, step: int, partial: bool = False) -> None:
+    def step_closed(self, step: int, partial: bool = False, version: int | None = None) -> None:
         """
         Note it.
         """
-        self.calls.append(("step_closed", {"step": step, "partial": partial}))
+        self.calls.append(("step_closed", {"step": step, "partial": partial, "version": version}))
 
     def samples(self, *, step: int, mini_batch: int, param_version: int, rows: Sequence[SampleRow]) -> None:
         """

@@ -115,10 +115,13 @@ class Version:
 class StepClosed:
     """
     Agent to sidecar, no answer: the process closed ``step``; ``partial`` steps belong to no update.
+
+    ``param_version`` is in force after the boundary, where that is known there: a trainer's update makes it.
     """
 
     step: int
     partial: bool = False
+    param_version: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -135,7 +135,7 @@ class Controller:
             case wire.Version():
                 self._entered(process, message)
             case wire.StepClosed():
-                process.close_step(message.step, partial=message.partial)
+                process.close_step(message.step, partial=message.partial, version=message.param_version)
                 self._ledger.process(process)
             case wire.Samples():
                 self._ledger.samples(message)

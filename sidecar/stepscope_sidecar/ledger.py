@@ -90,11 +90,17 @@ class StoreLedger:
 
     def process(self, process: Process) -> None:
         """
-        Keep ``process``.
+        Keep ``process``, and the version that it has reached; one that enters no step reaches none.
         """
         self._store.steps.seen(process.entered_step)
         row = process_row(process, run=self._settings.run, attempt=self._settings.attempt)
-        self._submit(lambda connection: write(connection, row))
+
+        def work(connection: sqlite3.Connection) -> None:
+            write(connection, row)
+            if row.entered_step or row.closed_step:
+                totals.highest(connection, "stepscope_param_version", {"role": row.role}, row.param_version)
+
+        self._submit(work)
 
     def plan(self, plan: Plan) -> None:
         """

@@ -124,11 +124,13 @@ class Process:
         if self.link is not None:
             self.link.send(message)
 
-    def close_step(self, step: int, *, partial: bool) -> None:
+    def close_step(self, step: int, *, partial: bool, version: int | None = None) -> None:
         """
-        It closed ``step``. A partial step belongs to no update, and nothing is expected of it.
+        It closed ``step``, and ``version`` is in force now if it says so. A partial step belongs to no update, and
+        nothing is expected of it.
         """
         self.closed_step = max(self.closed_step, step)
+        self.param_version = max(self.param_version, version or 0)
         if partial:
             self.entered.pop(step, None)
 

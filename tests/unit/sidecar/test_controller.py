@@ -406,6 +406,21 @@ def test_expected_recordings_that_were_not_made_are_counted(rig: Rig) -> None:
     ]
 
 
+def test_the_version_that_a_step_made_is_known_when_it_is_closed(rig: Rig) -> None:
+    """
+    Also the one published last, which no step is entered with; a replica's boundary makes none.
+    """
+    trainer, _ = rig.register()
+    replica, _ = rig.register(101, role="rollouter")
+    rig.controller.handle(trainer, wire.Version(step=5, param_version=4))
+    rig.controller.handle(replica, wire.Version(step=5, param_version=4))
+    rig.controller.handle(trainer, wire.StepClosed(step=5, param_version=5))
+    rig.controller.handle(replica, wire.StepClosed(step=5))
+
+    assert {"trainer": 5, "rollouter": 4} == rig.controller.processes.versions()
+    assert [5, 4] == [process.param_version for process in rig.ledger.processes[-2:]]
+
+
 def test_a_partial_step_is_expected_of_nobody(rig: Rig) -> None:
     """
     What follows the last update is no step of the run.

@@ -16,13 +16,14 @@ from stepscope_sidecar.costs import Costs
 from stepscope_sidecar.errors import StoreFullError
 from stepscope_sidecar.ledger import StoreLedger, window_of, window_row
 from stepscope_sidecar.plan import Plan
+from stepscope_sidecar.processes import Process
 from stepscope_sidecar.reader import open_reader
 from stepscope_sidecar.rows import OwnSpan
 from stepscope_sidecar.store import Store
 from stepscope_sidecar.takeover import inherit
 from stepscope_sidecar.windows import Window
 
-from .rig import SPAN, TRACE
+from .rig import SPAN, TRACE, register
 
 ENVIRONMENT = {"STEPSCOPE_STEPS": "5", "STEPSCOPE_RUN": "run", "STEPSCOPE_ATTEMPT": "a1"}
 
@@ -205,6 +206,25 @@ def test_malformed_sample_rows_are_left_out(tmp_path: Path) -> None:
 
     assert [("a", 3), ("c", None)] == [(row.sample_id, row.oldest_version) for row in samples]
     assert 1 == totals.value("stepscope_samples_unknown_version_total")
+
+
+def test_the_version_that_a_role_has_reached_is_counted(tmp_path: Path) -> None:
+    """
+    The highest of its processes; a process that has entered no step, such as a driver, has none.
+    """
+    path = tmp_path / "s.db"
+    with _store(path) as store:
+        ledger = _ledger(store, tmp_path)
+        for pid, (role, step, version) in enumerate(
+            [("trainer", 5, 5), ("trainer", 5, 4), ("rollouter", 5, 4), ("driver", 0, 0)], start=1
+        ):
+            process = Process.of(register(pid, role=role), peer=pid, unix_ns=1)
+            process.closed_step, process.param_version = step, version
+            ledger.process(process)
+    with open_reader(path) as reader:
+        found = [total for total in reader.totals().values if total.name == "stepscope_param_version"]
+
+    assert {"trainer": 5.0, "rollouter": 4.0} == {total.labels["role"]: total.value for total in found}
 
 
 def test_a_restart_inherits_plan_and_windows(tmp_path: Path) -> None:

@@ -106,14 +106,14 @@ def test_boundaries_are_told(agent: Agent, sidecar: FakeSidecar) -> None:
     agent.entered(4, 3)
     agent.samples(step=4, mini_batch=1, param_version=3, rows=[("s1", 2, 3, "t", "s")])
     agent.dropped({"queue_full": 2})
-    agent.step_closed(4)
+    agent.step_closed(4, version=4)
     sidecar.wait(wire.StepClosed)
 
     assert [
         wire.Version(step=4, param_version=3),
         wire.Samples(step=4, mini_batch=1, param_version=3, rows=[["s1", 2, 3, "t", "s"]]),
         wire.Dropped(spans={"queue_full": 2}),
-        wire.StepClosed(step=4),
+        wire.StepClosed(step=4, param_version=4),
     ] == sidecar.heard[1:]
     assert "http://127.0.0.1:1" == agent.otlp_endpoint()
 

@@ -44,6 +44,9 @@ def test_a_trainers_window_holds_its_whole_span() -> None:
     assert [{"step": 2, "param_version": 1, "forced": False, "late": False}] == captured.agent.windows.of("open")
     assert [{"trace_id": process.trace_id, "span_id": process.span_id}] == captured.agent.windows.of("started")
     assert [(1, "boundary", "")] == closes(captured)
+    assert [(1, 1), (2, 2), (3, 3)] == [
+        (told["step"], told["version"]) for name, told in captured.agent.calls if name == "step_closed"
+    ]
 
 
 def test_the_version_changes_when_the_update_is_complete() -> None:
@@ -85,7 +88,9 @@ def test_a_replicas_window_lies_between_its_updates() -> None:
         "close",
     ] == order(captured)
     assert [(1, "boundary", "")] == closes(captured)
-    assert [1, 2, 3] == [told["step"] for name, told in captured.agent.calls if name == "step_closed"]
+    assert [(1, None), (2, None), (3, None)] == [
+        (told["step"], told["version"]) for name, told in captured.agent.calls if name == "step_closed"
+    ]
 
 
 def test_a_replica_is_in_no_step_before_its_first_load() -> None:
