@@ -28,7 +28,7 @@ from stepscope_sidecar.ledger import StoreLedger
 from stepscope_sidecar.live import Live
 from stepscope_sidecar.metrics import Exposition
 from stepscope_sidecar.overhead import Estimate
-from stepscope_sidecar.plan import Plan
+from stepscope_sidecar.plan import STOP_FILE, Plan
 from stepscope_sidecar.reader import open_reader
 from stepscope_sidecar.seams import World
 from stepscope_sidecar.store import Store
@@ -135,6 +135,8 @@ class Sidecar:
             raise
         self._endpoints = (received.http, f"http://{listen.shown(http)}")
         web = Web(create_app(self._sources(), token=token), http)
+        # Before anybody registers: a file that an earlier run left has to be told of.
+        self._heed_file()
         await self.control.start(settings.socket_path)
         for process in self.controller.processes.alive():
             self.control.watch(process)
@@ -231,18 +233,20 @@ class Sidecar:
             self.controller.tick()
             self.ledger.retry()
             self.live.measure(disk_bytes=self.disk.used)
-            plan = self.controller.plan
-            if not plan.stopped and lifecycle.stop_asked(
-                self.settings.directory.absolute(), since_unix_ns=plan.ordered_unix_ns
-            ):
-                LOG.warning("stopped by the file %s in %s", lifecycle.STOP_FILE, self.settings.directory)
-                self.controller.stop("file")
+            self._heed_file()
             if self._dirty and self.store.outbox:
                 self._dirty = False
                 self._pending = await asyncio.to_thread(self._count_pending)
             if not self._attended() and self._finished():
                 LOG.info("the run is over; ending")
                 return
+
+    def _heed_file(self) -> None:
+        plan, directory = self.controller.plan, self.settings.directory.absolute()
+        if not plan.stopped and lifecycle.stop_asked(directory, since_unix_ns=plan.ordered_unix_ns):
+            by = STOP_FILE.format(directory / lifecycle.STOP_FILE)
+            LOG.warning("all recording is stopped by the %s", by)
+            self.controller.stop(by)
 
     async def _look(self) -> None:
         while True:

@@ -96,7 +96,7 @@ class Controller:
         self.plan, warnings = self.plan.registered(message.environment)
         if self.plan is not before:
             self._ledger.plan(self.plan)
-        warnings += unreachable(self.plan, process)
+        warnings += unreachable(self.plan, process) + self.plan.obstacles()
         for warning in warnings:
             LOG.warning("%s rank %d (pid %d): %s", process.role, process.rank, process.pid, warning)
         otlp, http = self._world.endpoints()

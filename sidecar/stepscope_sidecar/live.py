@@ -82,6 +82,7 @@ class Live:
             "selection": controller.plan.selection.text,
             "revision": controller.plan.revision,
             "stopped": controller.plan.stopped,
+            "stopped_by": controller.plan.stopped_by,
             "processes": [
                 {
                     "role": process.role,

@@ -16,6 +16,9 @@ from stepscope.settings import Settings, read
 ENVIRONMENT = "environment"
 """The source of a selection that no person has changed."""
 
+STOP_FILE = "file {}"
+"""The source of a stop that a file asked for; the file may have been left by an earlier run."""
+
 SHARED = (names.STEPS, names.TOOLS, names.LEVEL_ENV, names.RANKS)
 """The settings that processes of one run should agree on."""
 
@@ -51,6 +54,13 @@ class Plan:
             level=settings.level,
             texts={name: environment.get(name, "").strip() for name in SHARED},
         )
+
+    @property
+    def stopped_by(self) -> str:
+        """
+        Who stopped all recording, where somebody did: ``api``, or ``file`` and its path.
+        """
+        return self.source if self.stopped else ""
 
     def tool(self, role: str) -> str:
         """
@@ -89,6 +99,15 @@ class Plan:
         if told[names.LEVEL_ENV]:
             plan = replace(plan, level=found.level)
         return plan, []
+
+    def obstacles(self) -> list[str]:
+        """
+        What a process that registers has to be warned of: nobody may remember that the file is there.
+        """
+        if not self.stopped_by.startswith(STOP_FILE.format("")):
+            return []
+        remedy = "`stepscope profile --steps ...` overrides it for this run; remove it, or later runs are stopped too"
+        return [f"recording is stopped by the {self.stopped_by}: {remedy}"]
 
     def ordered(self, selection: Selection, *, source: str, unix_ns: int) -> "Plan":
         """

@@ -124,7 +124,7 @@ class SampleRow:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SelectionRow:
     """
-    One revision of the selection and where it came from (environment, file, api, cli, stop).
+    One revision of the selection and where it came from: environment, api, or file and the path of the STOP file.
     """
 
     revision: int

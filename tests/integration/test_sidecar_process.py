@@ -362,6 +362,27 @@ def test_a_stop_file_stops_the_run(place: Place) -> None:
     assert wire.Deny(id=3, reason="step_not_selected") == denied
 
 
+def test_a_stop_file_that_an_earlier_run_left_is_told_of(place: Place) -> None:
+    """
+    To each process that registers, in the status, and in the store once the run has ended.
+    """
+    place.folder.mkdir()
+    (place.folder / "STOP").touch()
+    with place.sidecar(), Agent(place.socket) as agent:
+        registered = agent.register()
+        denied = agent.answer(wire.Open(id=3, step=5, param_version=4))
+        status = httpx.get(f"{place.announced()['http']}/api/status", trust_env=False).json()
+    with open_reader(place.attempt / "stepscope.db") as reader:
+        kept = reader.selections()[-1]
+
+    by = f"file {place.folder / 'STOP'}"
+    assert isinstance(registered, wire.Registered)
+    assert [True] == [f"stopped by the {by}" in warning for warning in registered.warnings]
+    assert wire.Deny(id=3, reason="stopped_by_user") == denied
+    assert (True, by) == (status["stopped"], status["stopped_by"])
+    assert (True, by) == (kept.stopped, kept.source)
+
+
 @pytest.mark.slow
 def test_an_unattended_sidecar_ends_when_the_run_has_gone(place: Place) -> None:
     """

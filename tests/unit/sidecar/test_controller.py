@@ -267,6 +267,23 @@ def test_stop_closes_what_is_open_and_opens_no_more(rig: Rig) -> None:
     assert [2, 3] == [plan.revision for plan in rig.ledger.plans if plan.revision > 1]
 
 
+def test_a_process_is_warned_of_a_file_that_stops_its_run(rig: Rig) -> None:
+    """
+    It may have been forgotten; what a person ordered just now needs no warning.
+    """
+    rig.controller.stop("file /runs/STOP")
+    _, stopped = rig.register()
+    rig.controller.set_selection("5", "api")
+    _, overridden = rig.register(101, rank=1)
+    rig.controller.stop("api")
+    _, ordered = rig.register(102, rank=2)
+    answers = [link.sent[0] for link in (stopped, overridden, ordered)]
+
+    assert [1, 0, 0] == [len(answer.warnings) for answer in answers if isinstance(answer, wire.Registered)]
+    assert "stopped by the file /runs/STOP" in str(answers[0])
+    assert "api" == rig.controller.plan.stopped_by
+
+
 def test_a_selection_that_cannot_be_read_changes_nothing(rig: Rig) -> None:
     """
     The error names the grammar; the plan stays.
