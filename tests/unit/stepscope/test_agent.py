@@ -4,6 +4,7 @@ The agent: registration, the local copy of the selection, what a boundary tells,
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -192,3 +193,25 @@ def test_a_forked_child_is_inert(agent: Agent, sidecar: FakeSidecar) -> None:
     assert 0 == status
     assert agent.windows.open(step=7, param_version=6)
     assert [wire.Register, wire.Open] == [type(message) for message in sidecar.heard]
+
+
+def test_what_the_sidecar_warns_of_is_logged_once(
+    settings: Settings, sidecar: FakeSidecar, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    Also where the process registers again, for another profiler.
+    """
+    monkeypatch.setattr("stepscope.agent.complaints", Complaints())
+
+    def registered(message: wire.Message) -> list[wire.Message | bytes]:
+        (answer,) = sidecar.registered(message)
+        assert isinstance(answer, wire.Registered)
+        return [replace(answer, warnings=["recording is stopped by the file /runs/STOP"])]
+
+    sidecar.answers[wire.Register] = registered
+    agent = Agent.start(settings, IDENTITY, profilers=Registry({}))
+    agent.register_profiler(FakeProfiler(name="engine"))
+    sidecar.wait(wire.Register, 2)
+    agent.close(1.0)
+
+    assert 1 == len([record for record in caplog.records if "stopped by the file" in record.message])
