@@ -293,7 +293,7 @@ def serve(settings: Settings, *, attended: Callable[[], bool], environment: Mapp
     """
     upstream = Upstream.read(environment)
     _token(settings)
-    lock = lifecycle.acquire(settings.socket_path)
+    lock = lifecycle.acquire(settings.socket_path, sweep=settings.socket is None)
     if lock is None:
         LOG.info("another sidecar serves %s", settings.socket_path)
         return 0
@@ -314,7 +314,6 @@ def serve(settings: Settings, *, attended: Callable[[], bool], environment: Mapp
         finally:
             store.close()
     finally:
-        settings.socket_path.unlink(missing_ok=True)
         lock.release()
     return 0
 

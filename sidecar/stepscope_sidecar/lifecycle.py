@@ -2,7 +2,7 @@
 Being the one sidecar of an attempt: lock, folders, what is written down about it, and the STOP file.
 
 Owns files only. The lock is a flock beside the socket, held as long as the process lives: the kernel lets go of it
-however the process ends, so nothing has to be cleaned up after a kill.
+however the process ends. Its file goes at an orderly end; what a kill left, the next sidecar in the folder removes.
 """
 
 import contextlib
@@ -11,6 +11,7 @@ import json
 import logging
 import os
 import stat
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -25,6 +26,12 @@ STOP_FILE = "STOP"
 SIDECAR_FILE = "sidecar.json"
 """In the attempt's folder: where its sidecar listens."""
 
+ATTEMPTS = 6
+"""Times that a lock is tried: a starting sidecar that sweeps the folder holds each for some microseconds."""
+
+PAUSE = 0.03
+"""Seconds between two tries; all of them take less than a sidecar takes to start."""
+
 FOLDER_MODE = 0o700
 """The folder of the control sockets is for this user alone."""
 
@@ -34,24 +41,32 @@ class Lock:
     Held by the one sidecar of an attempt.
     """
 
-    def __init__(self, handle: int) -> None:
+    def __init__(self, handle: int, path: Path) -> None:
         """
         Use :func:`acquire`.
         """
         self._handle = handle
+        self._path = path
 
     def release(self) -> None:
         """
-        Let another sidecar take over. The file stays: removing it would let two hold locks of two files.
+        Remove the socket and the lock's file, and let another sidecar take over.
+
+        Both go while the lock is held: whoever opened the file before finds that its lock is one of a file that is
+        gone, and tries again. What is not ours any more (somebody cleared the folder) is left alone.
         """
+        if _names(_lock_file(self._path), self._handle):
+            self._path.unlink(missing_ok=True)
+            _lock_file(self._path).unlink(missing_ok=True)
         os.close(self._handle)
 
 
-def acquire(path: Path) -> Lock | None:
+def acquire(path: Path, *, sweep: bool = False) -> Lock | None:
     """
     The lock for the control socket at ``path``, or None if another sidecar holds it.
 
-    Makes the socket's folder, and removes a socket that was left there: whoever holds the lock may.
+    Makes the socket's folder, and removes a socket that was left there: whoever holds the lock may. With ``sweep`` the
+    folder is for control sockets alone, and what other sidecars left in it when they were killed goes too.
 
     Raises:
         ConfigurationError: the folder cannot be made, or belongs to somebody else.
@@ -59,17 +74,65 @@ def acquire(path: Path) -> Lock | None:
     if len(os.fsencode(path)) > MAX_SOCKET_PATH:
         raise ConfigurationError(f"socket path {path} is longer than {MAX_SOCKET_PATH} bytes; set STEPSCOPE_SOCKET")
     _own_folder(path.parent)
-    try:
-        handle = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    except OSError as error:
-        raise ConfigurationError(f"cannot lock {path}: {error.strerror}; set STEPSCOPE_SOCKET") from None
+    for attempt in range(ATTEMPTS):
+        if attempt:
+            time.sleep(PAUSE)
+        try:
+            handle = _locked(_lock_file(path), os.O_CREAT)
+        except OSError as error:
+            raise ConfigurationError(f"cannot lock {path}: {error.strerror}; set STEPSCOPE_SOCKET") from None
+        if handle is not None:
+            path.unlink(missing_ok=True)
+            if sweep:
+                _sweep(path)
+            return Lock(handle, path)
+    return None
+
+
+def _lock_file(path: Path) -> Path:
+    return path.with_name(f"{path.name}.lock")
+
+
+def _locked(file: Path, flags: int = 0) -> int | None:
+    """
+    A handle that holds the lock of ``file``; None if it is held elsewhere, or was removed meanwhile.
+    """
+    handle = os.open(file, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | flags, 0o600)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if _names(file, handle):
+            return handle
     except BlockingIOError:
+        pass
+    except BaseException:
         os.close(handle)
-        return None
-    path.unlink(missing_ok=True)
-    return Lock(handle)
+        raise
+    os.close(handle)
+    return None
+
+
+def _names(file: Path, handle: int) -> bool:
+    """
+    Whether ``file`` is still the file that ``handle`` was opened on.
+    """
+    try:
+        return os.path.samestat(file.lstat(), os.fstat(handle))
+    except FileNotFoundError:
+        return False
+
+
+def _sweep(own: Path) -> None:
+    """
+    Remove what killed sidecars left beside ``own``: sockets whose lock nobody holds, and the locks' files.
+    """
+    for file in own.parent.glob("*.sock.lock"):
+        if file == _lock_file(own):
+            continue
+        # Whoever starts there at this moment is held up for as long as this takes, and tries again.
+        with contextlib.suppress(OSError):
+            handle = _locked(file)
+            if handle is not None:
+                Lock(handle, file.with_suffix("")).release()
 
 
 def prepare(settings: Settings) -> None:

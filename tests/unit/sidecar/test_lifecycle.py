@@ -2,8 +2,10 @@
 Being the one sidecar: lock, folders, what is written down, the STOP file, listening sockets.
 """
 
+import fcntl
 import os
 import socket
+import threading
 from pathlib import Path
 
 import pytest
@@ -19,6 +21,13 @@ from .rig import closed
 
 def _settings(folder: Path, **more: str) -> Settings:
     return read({"STEPSCOPE_DIR": str(folder), "STEPSCOPE_RUN": "run", "STEPSCOPE_ATTEMPT": "a1", **more})
+
+
+def names(folder: Path) -> list[str]:
+    """
+    What lies in ``folder``.
+    """
+    return sorted(path.name for path in folder.iterdir())
 
 
 def test_one_of_two_gets_the_lock(tmp_path: Path) -> None:
@@ -45,11 +54,110 @@ def test_the_folder_is_for_this_user_and_an_old_socket_goes(tmp_path: Path) -> N
     path.touch()
     lock = lifecycle.acquire(path)
     assert lock is not None
+    gone = not path.exists()
+    mode = path.with_name("control.sock.lock").stat().st_mode & 0o777
     lock.release()
 
-    assert not path.exists()
-    assert 0o700 == path.parent.stat().st_mode & 0o777
-    assert 0o600 == path.with_name("control.sock.lock").stat().st_mode & 0o777
+    assert gone
+    assert (0o700, 0o600) == (path.parent.stat().st_mode & 0o777, mode)
+
+
+def test_an_orderly_end_leaves_nothing(tmp_path: Path) -> None:
+    """
+    Neither the socket nor the lock's file, unless they are somebody else's by now.
+    """
+    path = tmp_path / "s" / "control.sock"
+    lock = lifecycle.acquire(path)
+    assert lock is not None
+    path.touch()
+    lock.release()
+    left = names(path.parent)
+    robbed = lifecycle.acquire(path)
+    path.with_name("control.sock.lock").unlink()
+    other = lifecycle.acquire(path)
+    assert robbed is not None
+    assert other is not None
+    path.touch()
+    robbed.release()
+
+    assert [] == left
+    assert ["control.sock", "control.sock.lock"] == names(path.parent)
+    other.release()
+
+
+def test_a_lock_of_a_file_that_is_gone_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    The holder removes the file after another has opened it: that one locks the file that is there then.
+    """
+    path = tmp_path / "s" / "control.sock"
+    first = lifecycle.acquire(path)
+    assert first is not None
+    flock = fcntl.flock
+    calls = []
+
+    def late(handle: int, operation: int) -> None:
+        if not calls:
+            first.release()
+        calls.append(os.fstat(handle).st_nlink)
+        flock(handle, operation)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    second = lifecycle.acquire(path)
+    assert second is not None
+    third = lifecycle.acquire(path)
+
+    assert [0, 1] == calls[:2]
+    assert third is None
+    second.release()
+
+
+def test_only_one_holds_the_lock_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    However taking, letting go, removing and sweeping fall together.
+    """
+    monkeypatch.setattr(lifecycle, "PAUSE", 0.0)
+    paths = [tmp_path / "s" / "a.sock", tmp_path / "s" / "b.sock"]
+    held: dict[Path, int] = dict.fromkeys(paths, 0)
+    most: list[int] = []
+
+    def work(path: Path) -> None:
+        for _ in range(150):
+            lock = lifecycle.acquire(path, sweep=True)
+            if lock is not None:
+                held[path] += 1
+                most.append(held[path])
+                held[path] -= 1
+                lock.release()
+
+    threads = [threading.Thread(target=work, args=(path,)) for path in paths * 2]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+
+    assert {1} == set(most)
+    assert [] == names(tmp_path / "s")
+
+
+def test_what_killed_sidecars_left_is_swept(tmp_path: Path) -> None:
+    """
+    Where asked for, and only what nobody holds: a folder that a person named may hold other programs' files.
+    """
+    folder = tmp_path / "s"
+    alive = lifecycle.acquire(folder / "alive.sock")
+    assert alive is not None
+    for name in ("dead.sock", "dead.sock.lock", "alive.sock", "other.lock"):
+        (folder / name).touch()
+    first = lifecycle.acquire(folder / "one.sock")
+    assert first is not None
+    before = names(folder)
+    second = lifecycle.acquire(folder / "two.sock", sweep=True)
+    assert second is not None
+
+    assert {"dead.sock", "dead.sock.lock"} == {*before, "two.sock.lock"} - {*names(folder)}
+    for lock in (alive, first, second):
+        lock.release()
+    assert ["other.lock"] == names(folder)
 
 
 def test_a_folder_that_others_can_write_to_is_refused(tmp_path: Path) -> None:
