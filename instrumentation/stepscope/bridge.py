@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from stepscope.complaints import complaints
 from stepscope.profilers import label
-from stepscope.seam import LiveSpan
+from stepscope.seam import LiveSpan, LiveSpans
 from stepscope.wire import ContinuedSpan
 
 MAX_LISTED = 10_000
@@ -145,6 +145,17 @@ class Bridge:
             self._continued.append(span)
         else:
             self._dropped += 1
+
+
+def alive(live_spans: LiveSpans) -> Sequence[LiveSpan]:
+    """
+    The spans that are open now; none where that cannot be had.
+    """
+    try:
+        return live_spans()
+    except Exception as error:  # noqa: BLE001 - the profiler runs already; without them the recording has less
+        complaints.fault("live spans", error)
+        return ()
 
 
 def _span(span_id: int, name: str, start_unix_ns: int, thread: int) -> ContinuedSpan:

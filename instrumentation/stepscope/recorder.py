@@ -36,6 +36,9 @@ ENGINE_DEADLINE = 30.0
 RECORD = "closed.json"
 """The close record in the window's folder: what a sidecar that was away finds."""
 
+CANCELLED = "the task was cancelled while the engine's profiler was at it"
+"""Why a window ends whose start or stop was awaited by a task that is no more."""
+
 MAX_DETAIL = 300
 """Characters of an exception's message that leave the process."""
 

@@ -9,16 +9,16 @@ Owns the order of what happens to a window here, and on which thread. Read :meth
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
-from stepscope import recorder, wire
-from stepscope.bridge import Bridge, Marker
+from stepscope import interrupts, recorder, wire
+from stepscope.bridge import Bridge, Marker, alive
 from stepscope.complaints import complaints
 from stepscope.grant import Asked, Control, Granted, Place, ask
 from stepscope.names import Incomplete, Reason, State
 from stepscope.profilers import Armed, Registry, is_sync
 from stepscope.recorder import ENGINE_DEADLINE, Opened
-from stepscope.seam import LiveSpan, LiveSpans
+from stepscope.seam import LiveSpans
 from stepscope.watchdog import Watch, Watchdog
 
 
@@ -81,9 +81,10 @@ class Windows:
         Ask for a window and start its profiler on this thread; whether it records.
         """
         try:
-            granted = self._ask(step=step, param_version=param_version, forced=forced, late=late)
-            if granted is not None:
-                return self._begin(granted, recorder.start(granted.profiler, granted.request, granted.stall))
+            with interrupts.held():
+                granted = self._ask(step=step, param_version=param_version, forced=forced, late=late)
+                if granted is not None:
+                    return self._begin(granted, recorder.start(granted.profiler, granted.request, granted.stall))
         except Exception as error:  # noqa: BLE001 - training goes on unrecorded
             complaints.fault("opening a window", error)
         return False
@@ -93,10 +94,18 @@ class Windows:
         The same for a profiler whose start is a coroutine; any other is started on this thread.
         """
         try:
-            granted = self._ask(step=step, param_version=param_version, forced=forced, late=late)
-            if granted is not None:
+            with interrupts.held():
+                granted = self._ask(step=step, param_version=param_version, forced=forced, late=late)
+                if granted is None:
+                    return False
+                if is_sync(granted.profiler):
+                    return self._begin(granted, recorder.start(granted.profiler, granted.request, granted.stall))
+            try:
                 armed = await recorder.astart(granted.profiler, granted.request, granted.stall)
-                return self._begin(granted, armed, asyncio.get_running_loop())
+            except BaseException:
+                self._tell(recorder.ended(granted.grant.window, Reason.START_ERROR, recorder.CANCELLED, granted.stall))
+                raise
+            return self._begin(granted, armed, asyncio.get_running_loop())
         except Exception as error:  # noqa: BLE001 - training goes on unrecorded
             complaints.fault("opening a window", error)
         return False
@@ -123,21 +132,29 @@ class Windows:
         """
         Stop what records, if anything does. On a thread that must not stop it: leave that to the one that may.
         """
-        window = self._take(version=version, reason=reason, incomplete=incomplete, boundary=True)
-        if window is not None:
-            self._finish(window)
+        with interrupts.held():
+            window = self._take(version=version, reason=reason, incomplete=incomplete, boundary=True)
+            if window is not None:
+                self._finish(window)
 
     async def aclose(self, *, version: int, reason: str = Reason.BOUNDARY, incomplete: str = "") -> None:
         """
         The same for a profiler whose stop is a coroutine.
         """
-        window = self._take(version=version, reason=reason, incomplete=incomplete, boundary=True)
-        if window is None:
-            return
+        with interrupts.held():
+            window = self._take(version=version, reason=reason, incomplete=incomplete, boundary=True)
+            if window is None:
+                return
+            if is_sync(window.profiler):
+                self._finish(window)
+                return
         try:
             self._tell(await recorder.astop(window, clock_ns=self._clock()))
         except Exception as error:  # noqa: BLE001 - training goes on
             complaints.fault("closing a window", error)
+        except BaseException:
+            self._tell(window.failed(Reason.STOP_ERROR, recorder.CANCELLED))
+            raise
         finally:
             self._finished()
 
@@ -235,9 +252,10 @@ class Windows:
             return False
         reason, incomplete = window.pending
         version = window.param_version if window.version is None else window.version
-        taken = self._take(version=version, reason=reason, incomplete=incomplete)
-        if taken is not None:
-            self._finish(taken)
+        with interrupts.held():
+            taken = self._take(version=version, reason=reason, incomplete=incomplete)
+            if taken is not None:
+                self._finish(taken)
         return True
 
     # Opening ---------------------------------------------------------------------------------------------------
@@ -295,7 +313,7 @@ class Windows:
         bridge = Bridge(
             marker=marker,
             thread=None if armed.all_threads else threading.get_ident(),
-            live=self._live(),
+            live=alive(self.live_spans),
             clock=self._clock,
         )
         window = Opened(
@@ -319,13 +337,6 @@ class Windows:
             self.recording = True
         self._outcome = {"state": State.RECORDING, "reason": "", "window": granted.grant.window}
         return True
-
-    def _live(self) -> Sequence[LiveSpan]:
-        try:
-            return self.live_spans()
-        except Exception as error:  # noqa: BLE001 - the profiler runs already; without them the recording has less
-            complaints.fault("live spans", error)
-            return ()
 
     # Closing ---------------------------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@ The windows of a process: opening, closing exactly once, on the right thread, wh
 """
 
 import asyncio
+import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -571,3 +572,65 @@ def test_a_stop_reaches_an_engine_through_its_loop(tmp_path: Path) -> None:
     rig.windows.end(version=5, timeout=5)
 
     assert ["stopped_by_user"] == [item.reason for item in rig.desk.closed]
+
+
+@pytest.mark.parametrize("at", ["start", "stop"])
+def test_an_interrupt_waits_until_the_profiler_has_done_it(rig: Rig, at: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Ctrl-C in the midst of a start or stop is raised after it, and the window ends as any other.
+    """
+    before = rig.profiler._call
+
+    def interrupted(what: str) -> None:
+        if what == at:
+            signal.raise_signal(signal.SIGINT)
+        before(what)
+
+    monkeypatch.setattr(rig.profiler, "_call", interrupted)
+
+    interrupted_at = []
+    for name, call in (
+        ("start", lambda: rig.windows.open(step=5, param_version=4)),
+        ("between", lambda: rig.windows.started(trace_id=TRACE, span_id=SPAN)),
+        ("stop", lambda: rig.windows.close(version=5)),
+    ):
+        try:
+            call()
+        except KeyboardInterrupt:
+            interrupted_at.append(name)
+
+    assert [at] == interrupted_at
+    assert ["start", "stop"] == [call for call in rig.profiler.calls if call in {"start", "stop"}]
+    assert ["w1"] == [record.window for record in rig.desk.closed]
+
+
+@pytest.mark.parametrize(("at", "reason"), [("start", "start_error"), ("stop", "stop_error")])
+def test_a_task_cancelled_while_an_engine_is_at_it_ends_the_window(tmp_path: Path, at: str, reason: str) -> None:
+    """
+    The cancellation goes on, and the sidecar learns that nothing will come.
+    """
+    desk, engine = Desk(tmp_path), FakeEngine()
+    desk.tool = engine.name
+    windows = Windows(control=desk, profilers=Registry({engine.name: engine}), tool=engine.name)
+
+    async def step() -> None:
+        engine.hang = at == "start"
+        await windows.aopen(step=5, param_version=4)
+        windows.started(trace_id=TRACE, span_id=SPAN)
+        engine.hang = True
+        await windows.aclose(version=5)
+
+    async def run() -> bool:
+        task = asyncio.create_task(step())
+        while at not in engine.calls:
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task])
+        return task.cancelled()
+
+    cancelled = asyncio.run(run())
+    windows.end(version=5, timeout=1.0)
+
+    assert cancelled
+    assert [("failed", reason)] == desk.ended
+    assert not windows.listed()
