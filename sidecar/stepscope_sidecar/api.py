@@ -58,7 +58,8 @@ class Live(Protocol):
     def status(self) -> Mapping[str, object]:
         """
         The run as it is now. The page shows of it, where present: ``run``, ``attempt``, ``node``, ``param_version``,
-        ``selection``, ``stopped``, ``processes``, ``expected``, ``missing``, ``overhead`` (ratio by role).
+        ``selection``, ``stopped``, ``stopped_by``, ``processes``, ``windows_unfinished``, ``expected``, ``missing``,
+        ``overhead`` (ratio by role).
         """
 
     def set_selection(self, text: str) -> Mapping[str, object]:

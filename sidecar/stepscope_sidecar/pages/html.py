@@ -38,6 +38,9 @@ td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; wh
 .good { color: var(--good); } .bad { color: var(--bad); } .dim { color: var(--dim); }
 p.note { background: var(--soft); padding: .5rem .8rem; border-left: 3px solid var(--bad); }
 @media (max-width: 50rem) {
+  body { display: flex; flex-direction: column; }
+  body > * { min-width: 0; }
+  .steps { order: 1; }
   thead { position: absolute; left: -999rem; }
   tr { display: block; padding: .5rem 0; border-bottom: 1px solid var(--line); }
   td, td.number { display: grid; grid-template-columns: 7.5rem 1fr; text-align: left; white-space: normal;

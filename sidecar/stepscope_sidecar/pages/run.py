@@ -19,6 +19,9 @@ REFRESH = 5
 LISTED = 6
 """Of a list of ranks, the last ones: a rank that is always missing would fill the page."""
 
+ENDED = "ended"
+"""No process of the run lives, and nothing changes any more."""
+
 SHOWN_DIGITS = 8
 """Of a trace id; the whole one is in its title."""
 
@@ -35,25 +38,24 @@ def run_page(
     estimates: Mapping[str, Estimate],
 ) -> str:
     """
-    The page, newest steps first. It loads itself again only while processes of the run live.
+    The page, newest steps first. It loads itself again until the run has ended and its recordings are final.
     """
     run, attempt = str(status.get("run", "")), str(status.get("attempt", ""))
-    live = bool(_count(status.get("processes"))) or any(not State(row.state).final for row in windows)
-    stopped = [tag("p", "Stopped: nothing is recorded until `stepscope profile --steps …`.", kind="note")]
+    state = _stage(status, windows)
+    listed = [tag("h2", "Steps"), _steps(steps) if steps else tag("p", "No step has ended yet.", kind="dim")]
     return document(
         f"{run} {attempt} - stepscope",
         [
             tag("h1", joined([run, tag("span", attempt, kind="dim")])),
-            *(stopped if status.get("stopped") else []),
-            _head(status, live=live),
-            tag("h2", "Steps"),
-            _steps(steps) if steps else tag("p", "No step has ended yet.", kind="dim"),
+            *([_stopped(str(status.get("stopped_by") or ""))] if status.get("stopped") else []),
+            _head(status, state=state),
+            tag("section", joined(listed, "\n"), kind="steps"),
             tag("h2", "Windows"),
             _windows(windows) if windows else tag("p", "No window was asked for.", kind="dim"),
             tag("h2", "Overhead of profiling"),
             _overhead(estimates),
         ],
-        refresh=REFRESH if live else 0,
+        refresh=0 if state == ENDED else REFRESH,
     )
 
 
@@ -76,8 +78,27 @@ def seconds(value: float) -> str:
     return f"{value * 1000:.1f} ms" if abs(value) < 1 else f"{value:.2f} s"
 
 
-def _head(status: Mapping[str, object], *, live: bool) -> Markup:
-    pairs: list[tuple[str, Content]] = [("state", "running" if live else "ended")]
+def _stage(status: Mapping[str, object], windows: Sequence[WindowRow]) -> str:
+    if status.get("processes") == []:
+        return "no process yet"
+    if _count(status.get("processes")):
+        return "running"
+    unfinished = status.get("windows_unfinished") or any(not State(row.state).final for row in windows)
+    return "finishing" if unfinished else ENDED
+
+
+def _stopped(by: str) -> Markup:
+    """
+    What takes a stop back; a file that asked for it stops later runs as well.
+    """
+    parts: list[Content] = [f"Stopped by the {by}" if by.startswith("file ") else "Stopped"]
+    parts += [": nothing is recorded until ", tag("code", "stepscope profile --steps …")]
+    parts += ["; remove the file, or later runs are stopped too." if by.startswith("file ") else "."]
+    return tag("p", joined(parts, ""), kind="note")
+
+
+def _head(status: Mapping[str, object], *, state: str) -> Markup:
+    pairs: list[tuple[str, Content]] = [("state", state)]
     version = status.get("param_version")
     if isinstance(version, int):
         pairs.append(("in force", f"weights v{version}, step {version + 1}"))
@@ -181,9 +202,12 @@ def _ratio(found: Estimate) -> Markup:
 
 
 def _staleness(row: StepRow) -> str:
+    """
+    Nothing where no sample was told of: most loops don't tell.
+    """
     unknown = f"{row.staleness_unknown} unknown" if row.staleness_unknown else ""
     if row.staleness is None:
-        return unknown or UNKNOWN
+        return unknown
     return f"{row.staleness:.2f}" + (f" ({unknown})" if unknown else "")
 
 

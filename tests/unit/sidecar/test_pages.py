@@ -136,30 +136,72 @@ def test_a_stopped_run_says_so() -> None:
     """
     Nothing is silently off.
     """
-    assert "Stopped: nothing is recorded" in Page(page({**STATUS, "stopped": True})).words()
+    found = Page(page({**STATUS, "stopped": True, "stopped_by": "api"}))
+
+    assert "Stopped: nothing is recorded until stepscope profile --steps" in found.words()
+    assert "`" not in found.words()
+    assert "code" in [tag for tag, _ in found.tags]
+
+
+def test_a_file_that_stops_the_run_is_named() -> None:
+    """
+    It may have been left by an earlier run, and stops later ones.
+    """
+    words = Page(page({**STATUS, "stopped": True, "stopped_by": "file /runs/STOP"})).words()
+
+    assert "Stopped by the file /runs/STOP" in words
+    assert "remove the file, or later runs are stopped too" in words
 
 
 @pytest.mark.parametrize(
-    ("status", "windows", "again"),
+    ("status", "windows", "state"),
     [
-        ({"processes": 2}, [], True),
-        ({"processes": [{"alive": True}]}, [], True),
-        ({"processes": {"trainer": 1}}, [], True),
-        ({"processes": 0}, [], False),
-        ({"processes": [{"alive": False}]}, [], False),
-        ({"processes": 0}, [window(5, "finalising")], True),
-        ({}, [window(5)], False),
+        ({"processes": 2}, [], "running"),
+        ({"processes": [{"alive": True}]}, [], "running"),
+        ({"processes": {"trainer": 1}}, [], "running"),
+        ({"processes": []}, [], "no process yet"),
+        ({"processes": 0}, [], "ended"),
+        ({"processes": [{"alive": False}]}, [], "ended"),
+        ({"processes": 0}, [window(5, "finalising")], "finishing"),
+        ({"processes": [{"alive": False}], "windows_unfinished": 1}, [], "finishing"),
+        ({}, [window(5)], "ended"),
     ],
 )
-def test_the_page_loads_itself_again_only_while_the_run_lives(
-    status: dict[str, object], windows: list[Any], again: bool
+def test_the_page_loads_itself_again_until_the_run_is_over(
+    status: dict[str, object], windows: list[Any], state: str
 ) -> None:
     """
-    A page of a run that has ended stays as it is.
+    It says how far the run is; a page of a run that has ended stays as it is.
     """
-    tags = Page(page(status, windows=windows)).tags
+    found = Page(page(status, windows=windows))
 
-    assert again == any(attributes.get("http-equiv") == "refresh" for _, attributes in tags)
+    assert f"state {state} " in found.words()
+    assert (state != "ended") == any(attributes.get("http-equiv") == "refresh" for _, attributes in found.tags)
+
+
+def test_staleness_is_blank_where_no_sample_was_told_of() -> None:
+    """
+    Unknown is what a sample's version is, not what nobody speaks of.
+    """
+    told = table([span("rl.step.process", 4)], samples=[sample(4, None, None)])
+    silent = table([span("rl.step.process", 4)])
+    cells = [
+        re.findall(r'<td data-label="staleness"[^>]*>(.*?)</td>', page(steps=steps, windows=[]))
+        for steps in (told, silent)
+    ]
+
+    assert [["1 unknown"], [""]] == cells
+
+
+def test_on_a_narrow_screen_the_steps_come_last() -> None:
+    """
+    There each step takes a screen's height, and what a person looks for is a recording.
+    """
+    text = page()
+    narrow = text.partition("max-width: 50rem")[2]
+
+    assert ".steps { order: 1; }" in narrow
+    assert '<section class="steps">' in text
 
 
 def test_an_empty_run_has_a_page() -> None:
