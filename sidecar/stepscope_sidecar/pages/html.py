@@ -43,10 +43,10 @@ p.note { background: var(--soft); padding: .5rem .8rem; border-left: 3px solid v
   .steps { order: 1; }
   thead { position: absolute; left: -999rem; }
   tr { display: block; padding: .5rem 0; border-bottom: 1px solid var(--line); }
-  td, td.number { display: grid; grid-template-columns: 7.5rem 1fr; text-align: left; white-space: normal;
-    border: 0; padding: .1rem 0; }
+  td, td.number { display: block; position: relative; text-align: left; white-space: normal; border: 0;
+    padding: .1rem 0 .1rem 7.5rem; overflow-wrap: anywhere; }
   td:empty { display: none; }
-  td::before { content: attr(data-label); color: var(--dim); }
+  td::before { content: attr(data-label); color: var(--dim); position: absolute; left: 0; }
 }
 """
 

@@ -93,7 +93,7 @@ def test_a_lock_of_a_file_that_is_gone_is_none(tmp_path: Path, monkeypatch: pyte
     first = lifecycle.acquire(path)
     assert first is not None
     flock = fcntl.flock
-    calls = []
+    calls: list[int] = []
 
     def late(handle: int, operation: int) -> None:
         if not calls:
