@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from stepscope import names
 from tests.integration.collector import Collector, collected
 from tests.integration.jobs import Job, run_job
 
@@ -41,6 +42,10 @@ def whole(tmp_path_factory: pytest.TempPathFactory, collector: Collector | None)
     """
     return run_job(
         tmp_path_factory.mktemp("whole"),
+        "--checkpoint-every",
+        "4",
+        "--checkpoints",
+        str(tmp_path_factory.mktemp("checkpoints")),
         "--steps",
         str(STEPS),
         "--trainer-ranks",
@@ -218,6 +223,46 @@ def test_checkpoint_and_validation_belong_to_the_step_after_the_update(whole: Jo
             same = (window["role"], window["rank"]) == (span["attributes"]["rl.role"], span["attributes"]["rl.rank"])
             apart = span["end_unix_ns"] <= window["opened_unix_ns"] or window["closed_unix_ns"] <= span["start_unix_ns"]
             assert not same or apart
+
+
+SPAN_NAMES = {
+    "rl.step",
+    "rl.step.process",
+    "train.wait_samples",
+    "train.log_prob",
+    "train.update_actor",
+    "weights.publish",
+    "weights.wait",
+    "weights.load",
+    "rollout.generate",
+    "rollout.pause",
+    "rollout.wait",
+    "validate",
+    "checkpoint.save",
+    "profile.opened",
+    "profile.capture",
+}
+NOT_IN_A_HEALTHY_RUN = {
+    "rl.requests.untraced",
+    "rl.resumed_from",
+    "profile.incomplete.reason",
+    "profile.level_fallback",
+}
+"""More requests than the budget, a resume, an incomplete recording, a level that had to be replaced."""
+
+
+def test_what_is_emitted_is_registered_and_what_is_registered_is_emitted(whole: Job) -> None:
+    """
+    The registry of names and what a run emits are the same, in both directions.
+    """
+    emitted = {span["name"] for span in whole.spans}
+    attributes = {key for span in whole.spans for key in (*span["attributes"], *span["resource"])}
+    standard = {key for key in attributes if key.startswith(("service.", "telemetry.", "process.", "host."))}
+
+    assert SPAN_NAMES == emitted
+    assert SPAN_NAMES == {str(name) for name in names.SPANS}
+    assert {str(name) for name in names.ATTRIBUTES} == attributes - standard | NOT_IN_A_HEALTHY_RUN
+    assert not attributes & NOT_IN_A_HEALTHY_RUN
 
 
 def test_safe_defaults_record_rank_0_and_list_the_others(tmp_path: Path) -> None:
