@@ -5,6 +5,7 @@ Owns the shape of every message and its bounds. Both ends decode with :func:`dec
 these messages; unknown fields are ignored so that ends of different releases can talk.
 """
 
+import functools
 import json
 import types
 import typing
@@ -359,8 +360,13 @@ def load_closed(data: bytes) -> Closed:
     return message
 
 
+@functools.cache
+def _hints(kind: type) -> dict[str, typing.Any]:
+    return typing.get_type_hints(kind)
+
+
 def _build(kind: type, data: dict[str, object]) -> object:
-    hints = typing.get_type_hints(kind)
+    hints = _hints(kind)
     values = {}
     for item in fields(kind):
         if item.name in data:
