@@ -277,7 +277,7 @@ class Windows:
         """
         known = self._windows.get(window.window)
         if known is not None:
-            if not known.leased:
+            if not known.leased or known.process != window.process:
                 return self._ignore("adopt")
             running = bool(window.trace_id or known.trace_id)
             state = State.RECORDING if running and known.state is State.OPENING else known.state

@@ -327,6 +327,19 @@ def test_a_restarted_sidecar_keeps_windows_that_register_again(rig: Rig) -> None
     assert {name: "ready:boundary"} == _states(rig)
 
 
+def test_a_process_cannot_take_over_another_s_window(rig: Rig) -> None:
+    """
+    Neither by listing it when it registers.
+    """
+    process, link = rig.register()
+    name = rig.open(process, link)
+    before = rig.ledger.rows[name]
+    rig.register(101, rank=1, device_ids=["gpu1"], open_windows=[reopened(name)])
+
+    assert before == rig.ledger.rows[name]
+    assert 1 == rig.controller.recordings.windows.ignored["adopt"]
+
+
 def test_a_window_that_was_never_written_down_is_taken_in(rig: Rig) -> None:
     """
     The sidecar died between the grant and the row.
