@@ -296,25 +296,9 @@ class Stop:
     reason: str
 
 
-Message = (
-    Register
-    | Registered
-    | Refused
-    | Version
-    | StepClosed
-    | Open
-    | Grant
-    | Deny
-    | Started
-    | Ended
-    | Missed
-    | Closed
-    | Samples
-    | Dropped
-    | Bye
-    | Selected
-    | Stop
-)
+FromAgent = Register | Version | StepClosed | Open | Started | Ended | Missed | Closed | Samples | Dropped | Bye
+FromSidecar = Registered | Refused | Grant | Deny | Selected | Stop
+Message = FromAgent | FromSidecar
 
 KINDS: dict[str, type[Message]] = {kind.__name__.lower(): kind for kind in typing.get_args(Message)}
 
