@@ -57,7 +57,8 @@ class Bridge:
         clock: Callable[[], int] = time.time_ns,
     ) -> None:
         """
-        ``thread`` is the only one whose marks the profiler records (``None``: all); ``live`` began before the window.
+        ``thread``, a native id, is the only one whose marks the profiler records (``None``: all); ``live`` began before
+        the window.
         """
         self._marker = marker
         self._thread = thread
@@ -84,11 +85,12 @@ class Bridge:
         """
         A span has begun on this thread.
         """
-        span = _span(span_id, name, self._clock(), threading.get_native_id())
+        here = threading.get_native_id()
+        span = _span(span_id, name, self._clock(), here)
         with self._lock:
             if self._over:
                 return
-            if self._marker is None or (self._thread is not None and threading.get_ident() != self._thread):
+            if self._marker is None or (self._thread is not None and here != self._thread):
                 self._unmarked[span_id] = span
                 return
             self._open[span_id] = (self._marker.enter(label(name, span_id)), span)

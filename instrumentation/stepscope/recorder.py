@@ -70,6 +70,8 @@ class Opened:
     span_id: str = ""
     metadata: Mapping[str, str] = field(default_factory=dict)
     opener: threading.Thread = field(default_factory=threading.current_thread)
+    opener_id: int = field(default_factory=threading.get_native_id)
+    """The kernel's, because Python gives the one of a thread that ended to the next."""
     loop: asyncio.AbstractEventLoop | None = None
 
     @property
@@ -77,7 +79,7 @@ class Opened:
         """
         Whether this is the thread that opened it.
         """
-        return self.opener.ident == threading.get_ident()
+        return self.opener_id == threading.get_native_id()
 
     def describe(self) -> dict[str, str]:
         """

@@ -16,6 +16,7 @@ from stepscope import ids, names, settings
 from stepscope.complaints import complaints
 from stepscope.errors import ConfigurationError
 from stepscope.seam import Identity, LiveSpan
+from stepscope.version import MAX_VERSION
 
 if TYPE_CHECKING:
     from stepscope.lifetime import Lifetime
@@ -112,8 +113,8 @@ def _identity(
     if not settings.RUN_PATTERN.fullmatch(role):
         raise ConfigurationError(f"role={role!r}: use letters, digits, '.', '_' and '-'; for example trainer")
     for argument, value in (("rank", rank), ("param_version", param_version)):
-        if value < 0:
-            raise ConfigurationError(f"{argument}={value!r} must be at least 0")
+        if not 0 <= value < MAX_VERSION:
+            raise ConfigurationError(f"{argument}={value!r} must be at least 0, and fit into 64 bits")
     return Identity(
         role=role,
         rank=rank,

@@ -7,6 +7,9 @@ Pure: decides what a boundary call means; :mod:`stepscope.boundary` acts on it. 
 from dataclasses import dataclass
 from enum import Enum
 
+MAX_VERSION = 2**63 - 1
+"""OTLP and SQLite hold 64 bits; what is larger, or its step, would cost the spans that carry it."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Moment:
@@ -84,7 +87,7 @@ class StepState:
         if isinstance(version, bool) or not hasattr(version, "__index__"):
             return Verdict.UNUSABLE, self._now.param_version
         told = int(version.__index__())
-        if told < 0:
+        if not 0 <= told < MAX_VERSION:
             return Verdict.UNUSABLE, self._now.param_version
         if told == self._now.param_version:
             return Verdict.REPEAT, told

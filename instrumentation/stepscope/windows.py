@@ -312,7 +312,7 @@ class Windows:
             marker = Marker(enter=profiler.enter, exit=profiler.exit)
         bridge = Bridge(
             marker=marker,
-            thread=None if armed.all_threads else threading.get_ident(),
+            thread=None if armed.all_threads else threading.get_native_id(),
             live=alive(self.live_spans),
             clock=self._clock,
         )

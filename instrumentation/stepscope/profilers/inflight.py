@@ -52,12 +52,12 @@ class Annotations:
 
     def track(self, *, thread: int | None) -> None:
         """
-        From now on know the blocks that are begun (on ``thread`` alone, if given).
+        From now on know the blocks that are begun (on the thread of that native id alone, if given).
         """
         enter, leave = self._originals = (self._kind.__enter__, self._kind.__exit__)
 
         def tracked_enter(block: Any) -> Any:
-            if thread is not None and threading.get_ident() != thread:
+            if thread is not None and threading.get_native_id() != thread:
                 return enter(block)
             with self._lock:
                 block.run_callbacks_on_exit = True

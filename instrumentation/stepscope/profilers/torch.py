@@ -87,7 +87,7 @@ class TorchProfiler:
             session = kineto.session(level, all_threads=not bound)
             kineto.start(session, annotations_only=level is Level.SPANS)
             kineto.claim()
-            _annotations().track(thread=threading.get_ident() if bound else None)
+            _annotations().track(thread=threading.get_native_id() if bound else None)
         except BaseException:
             _owner.release()
             raise

@@ -85,7 +85,7 @@ def test_spans_of_other_threads_are_remembered_where_only_one_thread_is_recorded
     They are not marked: the profiler would not see them.
     """
     timeline = Timeline()
-    mirror = Bridge(marker=timeline.marker(), thread=threading.get_ident())
+    mirror = Bridge(marker=timeline.marker(), thread=threading.get_native_id())
 
     def work() -> None:
         mirror.started(1, "elsewhere")

@@ -92,7 +92,7 @@ def test_blocks_of_other_threads_are_left_alone_where_one_is_recorded(annotation
     """
     A thread-bound session has not seen them.
     """
-    annotations.track(thread=threading.get_ident())
+    annotations.track(thread=threading.get_native_id())
     block = Block("other", log)
     thread = threading.Thread(target=block.__enter__)
     thread.start()

@@ -33,7 +33,9 @@ def test_versions_are_judged_against_the_one_in_force() -> None:
     assert [(Verdict.NEXT, 4), (Verdict.REPEAT, 3), (Verdict.JUMP, 9), (Verdict.JUMP, 1)] == [
         state.judge(version) for version in (4, 3, 9, 1)
     ]
-    assert [(Verdict.UNUSABLE, 3)] * 5 == [state.judge(version) for version in (-1, None, "default", True, 4.0)]
+    assert [(Verdict.UNUSABLE, 3)] * 6 == [
+        state.judge(version) for version in (-1, None, "default", True, 4.0, 2**63 - 1)
+    ]
 
 
 def test_a_window_is_claimed_once_in_a_step() -> None:
