@@ -30,7 +30,13 @@ from stepscope_sidecar.artifacts import kineto
 from stepscope_sidecar.artifacts.pieces import InvalidArtifact
 
 NICE = 19
-"""The lowest weight among ordinary processes, for kernels that refuse SCHED_IDLE."""
+"""The lowest weight among ordinary processes."""
+
+LIGHT = 32 << 20
+"""Bytes of a raw recording whose finalising, well under a second of CPU, no step feels at the lowest weight."""
+
+PATIENCE = 60.0
+"""Seconds that a heavier one waits for a core that nobody wants; on a busy machine there may never be one."""
 
 MAX_CPU_SECONDS = 600
 """A recording at the default cap of 2 GiB takes 45 s of CPU, one in an unusual layout five times that."""
@@ -165,9 +171,11 @@ class Finaliser:
         await self._idle.wait()
 
 
-async def in_child(job: Job, *, stand_back: bool = True) -> Result:
+async def in_child(job: Job, *, stand_back: bool = True, only_idle: bool = True) -> Result:
     """
-    Do ``job`` in a process of its own, which with ``stand_back`` gives way to all others, and wait for it.
+    Do ``job`` in a process of its own, and wait for it.
+
+    With ``stand_back`` it gives way to all others, with ``only_idle`` too it runs only when no other wants the CPU.
     """
     # A session of its own: Ctrl-C in the user's terminal is not meant for it.
     child = await asyncio.create_subprocess_exec(
@@ -181,6 +189,8 @@ async def in_child(job: Job, *, stand_back: bool = True) -> Result:
     )
     if stand_back:
         _stand_back(child.pid)
+        if only_idle:
+            _only_when_idle(child.pid)
     try:
         async with asyncio.timeout(TIMEOUT):
             output, complaint = await child.communicate(encode(job))
@@ -199,10 +209,15 @@ async def _in_child_while(training: Callable[[], bool], job: Job) -> Result:
     """
     Do ``job`` in a child that stands back while there is training, and no longer.
     """
-    if training():
-        child = asyncio.create_task(in_child(job))
+    heavy = _raw_bytes(job) > LIGHT
+    clock = asyncio.get_running_loop().time
+    patient_until = clock() + PATIENCE
+    for only_idle in (True, False) if heavy else (False,):
+        if not training():
+            break
+        child = asyncio.create_task(in_child(job, only_idle=only_idle))
         try:
-            while training():
+            while training() and not (only_idle and clock() > patient_until):
                 if (await asyncio.wait({child}, timeout=GLANCE))[0]:
                     return child.result()
         finally:
@@ -210,6 +225,13 @@ async def _in_child_while(training: Callable[[], bool], job: Job) -> Result:
             child.cancel()
             await asyncio.wait({child})
     return await in_child(job, stand_back=False)
+
+
+def _raw_bytes(job: Job) -> int:
+    try:
+        return (job.folder / job.closed.artifact).stat().st_size
+    except OSError:
+        return 0
 
 
 def finalise(job: Job) -> Result:
@@ -309,15 +331,21 @@ def _end_with(parent: int) -> None:
 
 def _stand_back(pid: int) -> None:
     """
-    Let process ``pid`` run only when nobody else wants the CPU, where the kernel permits it.
+    Give process ``pid`` the lowest weight, where the kernel permits it.
     """
     with contextlib.suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, pid, NICE)
-    with contextlib.suppress(OSError):
-        os.sched_setscheduler(pid, os.SCHED_IDLE, os.sched_param(0))
     # Where the kernel groups processes by session, priorities count only within a session; this lowers its group.
     with contextlib.suppress(OSError):
         Path(f"/proc/{pid}/autogroup").write_text(str(NICE))
+
+
+def _only_when_idle(pid: int) -> None:
+    """
+    Let process ``pid`` run only when nobody else wants the CPU, where the kernel permits it.
+    """
+    with contextlib.suppress(OSError):
+        os.sched_setscheduler(pid, os.SCHED_IDLE, os.sched_param(0))
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@ The queue of closed windows and the child process that makes their final files.
 import asyncio
 import fcntl
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -33,6 +34,7 @@ def ordinary(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """
     stood_back: list[int] = []
     monkeypatch.setattr(finalise, "_stand_back", stood_back.append)
+    monkeypatch.setattr(finalise, "_only_when_idle", lambda pid: None)
     return stood_back
 
 
@@ -295,12 +297,14 @@ def test_a_child_out_of_time_is_killed(tmp_path: Path, monkeypatch: pytest.Monke
     assert ("artifact_invalid", "took longer than 0 s") == (found.reason, found.detail)
 
 
-def test_the_child_stands_back(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("light", "policy"), [(0, os.SCHED_IDLE), (1 << 20, os.SCHED_OTHER)])
+def test_the_child_stands_back(tmp_path: Path, light: int, policy: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    It runs at the lowest weight and only when nobody else wants the CPU, and in a session of its own.
+    It runs at the lowest weight, a heavy one only when nobody else wants the CPU, and in a session of its own.
     """
+    monkeypatch.setattr(finalise, "LIGHT", light)
     folder = traces.put(tmp_path, traces.trace())
-    wanted = (19, os.SCHED_IDLE, True)
+    wanted = (19, policy, True)
     seen: list[tuple[int, int, bool]] = []
 
     async def body() -> None:
@@ -321,6 +325,37 @@ def test_the_child_stands_back(tmp_path: Path) -> None:
     run(body)
 
     assert wanted in seen
+
+
+def test_a_heavy_recording_does_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    When no core has been free for long, it is begun again at a low weight, while training goes on.
+    """
+    waited: list[int] = []
+
+    def starve(pid: int) -> None:
+        waited.append(pid)
+        os.kill(pid, signal.SIGSTOP)
+
+    monkeypatch.setattr(finalise, "LIGHT", 0)
+    monkeypatch.setattr(finalise, "PATIENCE", 0.5)
+    monkeypatch.setattr(finalise, "GLANCE", 0.01)
+    monkeypatch.setattr(finalise, "_only_when_idle", starve)
+    results: list[Result] = []
+    folder = traces.put(tmp_path, traces.trace())
+
+    async def body() -> None:
+        finaliser = Finaliser(done=results.append)
+        worker = asyncio.create_task(finaliser.work())
+        finaliser.submit(job(folder))
+        await finaliser.drained()
+        worker.cancel()
+        await asyncio.gather(worker, return_exceptions=True)
+
+    run(body)
+
+    assert 1 == len(waited)
+    assert [True] == [result.ready for result in results]
 
 
 def test_after_training_the_child_runs_as_the_sidecar_does(tmp_path: Path, ordinary: list[int]) -> None:
