@@ -5,15 +5,14 @@ The main job when things go wrong: killed sidecars, exceptions, signals, stops, 
 import json
 import os
 import signal
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import httpx
 import psutil
 import pytest
 
-from tests.integration.jobs import Job, Running, command_line, eventually, run_job, running
+from tests.integration.jobs import Job, command_line, eventually, run_job, running
+from tests.integration.test_prometheus import ask, prometheus
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
@@ -230,24 +229,45 @@ def test_two_jobs_at_once_do_not_meet(tmp_path: Path) -> None:
     assert not {span["trace_id"] for span in jobs[0].spans} & {span["trace_id"] for span in jobs[1].spans}
 
 
-def _metrics(job: Running, look: Callable[[str], bool]) -> str:
-    def found() -> str | None:
-        answer = httpx.get(f"{sidecar(job.directory)['http']}/metrics", trust_env=False)
-        return answer.text if answer.status_code == 200 and look(answer.text) else None
-
-    return eventually(found, deadline=60)
-
-
-def test_metrics_are_there_while_the_job_runs(tmp_path: Path) -> None:
+@pytest.mark.prometheus
+def test_prometheus_scrapes_a_running_job(tmp_path: Path) -> None:
     """
-    The sidecar's exposition shows versions, buckets, windows and stall while the job runs.
+    A real Prometheus scrapes the sidecar during a run: its API gives our values, and exemplars that lead to spans.
     """
-    with running(tmp_path, *SMALL, "--steps", "40", STEPSCOPE_STEPS="2", STEPSCOPE_LEVEL="ops") as job:
+    with running(tmp_path, *SMALL, "--steps", "500", STEPSCOPE_STEPS="2", STEPSCOPE_LEVEL="ops") as job:
         job.wait_for_step(4)
-        text = _metrics(job, lambda body: 'outcome="ready"' in body and "stepscope_bucket_seconds_total{" in body)
-        job.process.send_signal(signal.SIGTERM)
-        job.end()
+        target = sidecar(tmp_path)["http"].removeprefix("http://")
+        with prometheus(tmp_path, target=target) as api:
 
-    assert 'stepscope_param_version{role="trainer"}' in text
-    assert 'stepscope_profiling_stall_seconds_total{phase="stop"' in text
-    assert "stepscope_sample_staleness_versions_bucket" in text
+            def value(query: str) -> float:
+                result = ask(f"{api}/query", query=query)["result"]
+                return float(result[0]["value"][1]) if result else 0.0
+
+            ready = 'sum(stepscope_windows_total{outcome="ready",tool="torch"})'
+            eventually(lambda: value(ready) == 2.0, deadline=90)
+            eventually(lambda: value('stepscope_param_version{role="trainer"}') >= 4, deadline=60)
+            stall = value('stepscope_profiling_stall_seconds_total{role="trainer",phase="stop"}')
+            productive = value('stepscope_bucket_seconds_total{role="trainer",bucket="productive"}')
+            idle = value('stepscope_bucket_seconds_total{role="trainer",bucket="idle"}')
+            samples = value("stepscope_sample_staleness_versions_count")
+            processes = value("sum(stepscope_processes)")
+            exemplars = [
+                item["labels"]
+                for series in ask(
+                    f"{api}/query_exemplars", query="stepscope_step_seconds_bucket", start="0", end="4102444800"
+                )
+                for item in series["exemplars"]
+            ]
+        job.process.send_signal(signal.SIGTERM)
+        done = job.end()
+    spans = {(span["trace_id"], span["span_id"]): span for span in done.named("rl.step.process")}
+    [window] = [window for window in done.windows if window["role"] == "trainer" and window["state"] == "ready"]
+
+    assert stall == pytest.approx(window["stall_seconds"]["stop"])
+    assert productive > 0
+    assert idle > 0
+    assert samples > 0
+    assert processes >= 2
+    assert exemplars
+    for labels in exemplars:
+        assert labels["step"] == str(spans[labels["trace_id"], labels["span_id"]]["attributes"]["rl.step"])
