@@ -50,6 +50,9 @@ TIMEOUT = 3600.0
 GLANCE = 0.5
 """Seconds between looks at whether training is still going on, while a child stands back."""
 
+AGAIN = (1.0, 10.0)
+"""Seconds until a child that was killed from outside, or that there was no room for, is tried again."""
+
 PR_SET_PDEATHSIG = 1
 """Of Linux's prctl, which Python does not offer."""
 
@@ -177,6 +180,17 @@ async def in_child(job: Job, *, stand_back: bool = True, only_idle: bool = True)
 
     With ``stand_back`` it gives way to all others, with ``only_idle`` too it runs only when no other wants the CPU.
     """
+    why = ""
+    for pause in (*AGAIN, 0.0):
+        try:
+            return await _once(job, stand_back=stand_back, only_idle=only_idle)
+        except OSError as error:
+            why = f"no finalising process: {error}"
+        await asyncio.sleep(pause)
+    return _failed(job, why)
+
+
+async def _once(job: Job, *, stand_back: bool, only_idle: bool) -> Result:
     # A session of its own: Ctrl-C in the user's terminal is not meant for it.
     child = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -200,6 +214,8 @@ async def in_child(job: Job, *, stand_back: bool = True, only_idle: bool = True)
         if child.returncode is None:
             child.kill()
             await child.wait()
+    if child.returncode == -signal.SIGKILL:
+        raise ChildProcessError("it was killed, for want of memory perhaps")
     if child.returncode:
         return _failed(job, _last_words(child.returncode, complaint))
     return Result(**orjson.loads(output))
@@ -274,14 +290,8 @@ def encode(job: Job) -> bytes:
     """
     ``job`` as the child reads it.
     """
-    return orjson.dumps(
-        {
-            "folder": str(job.folder),
-            "closed": wire.encode(job.closed).decode(),
-            "pid": job.pid,
-            "world_size": job.world_size,
-        }
-    )
+    told = {"folder": str(job.folder), "closed": wire.encode(job.closed).decode(), "pid": job.pid}
+    return orjson.dumps({**told, "world_size": job.world_size})
 
 
 def decode(data: bytes) -> Job:

@@ -198,6 +198,45 @@ def test_a_child_that_dies_fails_its_window_alone(tmp_path: Path, monkeypatch: p
     assert second.ready
 
 
+@pytest.mark.usefixtures("ordinary")
+@pytest.mark.parametrize(("deaths", "ready"), [(2, True), (3, False)])
+def test_a_child_killed_from_outside_is_tried_again(
+    tmp_path: Path, deaths: int, ready: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    The recording is not to blame; only where it happens each time is the window given up, and the next one done.
+    """
+    count = tmp_path / "count"
+    python = tmp_path / "python"
+    python.write_text(
+        f'#!/bin/sh\necho x >> {count}\n[ "$(wc -l < {count})" -le {deaths} ] && kill -KILL $$\n'
+        f'exec {sys.executable} "$@"\n'
+    )
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+    monkeypatch.setattr(finalise, "AGAIN", (0.0, 0.0))
+
+    first, second = in_children(
+        job(traces.put(tmp_path / "1", traces.trace())), job(traces.put(tmp_path / "2", traces.trace()))
+    )
+
+    assert [ready, True] == [first.ready, second.ready]
+    assert ("" if ready else "no finalising process: it was killed, for want of memory perhaps") == first.detail
+
+
+@pytest.mark.usefixtures("ordinary")
+def test_a_child_that_cannot_be_started_fails_its_window_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Also with no process to be had, the sidecar goes on.
+    """
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "missing"))
+    monkeypatch.setattr(finalise, "AGAIN", ())
+
+    (found,) = in_children(job(traces.put(tmp_path / "1", traces.trace())))
+
+    assert "no finalising process: [Errno 2]" in found.detail
+
+
 def test_one_job_at_a_time_in_order() -> None:
     """
     A job begins when the one before it is done, and all that were submitted are done before it is drained.
