@@ -123,8 +123,7 @@ class Connection:
         self._warned = self._warned or quiet
         until, why = self._clock() + timeout, ""
         while not (came := self._settled.wait(max(0.0, min(GLANCE, until - self._clock())))):
-            why = hopeless()
-            if why or self._clock() >= until:
+            if (why := hopeless()) or self._clock() >= until:
                 break
         self._eager = False
         if not came:
@@ -182,9 +181,15 @@ class Connection:
         """
         Say goodbye, wait for what is still to be written, and end the thread.
         """
-        deadline = self._clock() + timeout
+        deadline, idle = self._clock() + timeout, threading.Event()
+        if not self._up and (self._kept or self._abandoned) and (probe := self._connect()):
+            # Somebody listens: a sidecar that had stood still, or a new one. It shall know what it missed.
+            probe.close()
+            self.renew()
+            until = self._clock() + min(timeout, self._deadline)
+            while not self._up and self._clock() < until:
+                idle.wait(0.005)
         self.send(wire.Bye())
-        idle = threading.Event()
         while self._up and self._outgoing and self._clock() < deadline:
             idle.wait(0.005)
         self._closing = True

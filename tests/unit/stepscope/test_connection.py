@@ -277,6 +277,25 @@ def test_leaving_says_goodbye(sidecar: FakeSidecar, connection: Connection) -> N
     assert [wire.StepClosed, wire.Bye] == [type(message) for message in sidecar.heard[-2:]]
 
 
+def test_leaving_tells_one_that_had_stood_still_what_it_missed(
+    sidecar: FakeSidecar, heard: list[wire.Message], tmp_path: Path
+) -> None:
+    """
+    The breaker would stay open for longer than the process; a request without an answer is told all the same.
+    """
+    sidecar.answers[wire.Open] = lambda _: []
+    made = Connection(tmp_path / "s", register=register, heard=heard.append, deadline=DEADLINE, retry=60.0)
+    made.start()
+    until(lambda: made.up)
+    assert made.request(ask, missed=MISSED) is None
+    assert made.request(ask, missed=MISSED) is None
+
+    made.close(PATIENCE)
+
+    sidecar.wait(wire.Bye)
+    assert [wire.Missed, wire.Missed, wire.Bye] == [type(message) for message in sidecar.heard[-3:]]
+
+
 def test_requests_of_many_threads_get_their_own_answers(sidecar: FakeSidecar, connection: Connection) -> None:
     """
     Answers are told apart by the id of the request.
