@@ -16,9 +16,9 @@ from tests.integration.test_prometheus import ask, prometheus
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
-SELECTED_STEPS = range(1, 6)
+SELECTED_STEPS = range(1, 9)
 SMALL = ("--rollouters", "1", "--prompts", "16", "--warmup-steps", "20")
-SYNC = ("--sync", *SMALL[2:], "--steps", "5", "--mini-batches-per-step", "2", "--seed", "7")
+SYNC = ("--sync", *SMALL[2:], "--steps", "8", "--mini-batches-per-step", "2", "--seed", "7")
 
 
 def sidecar(directory: Path) -> dict[str, Any]:
@@ -84,7 +84,7 @@ def test_a_sidecar_killed_half_way_changes_nothing(tmp_path: Path, undisturbed: 
     """
     kill -9 of the sidecar inside a window: the run goes on, a restarted sidecar finishes the window.
     """
-    with running(tmp_path, *SYNC, STEPSCOPE_STEPS="1-5", STEPSCOPE_LEVEL="ops") as job:
+    with running(tmp_path, *SYNC, STEPSCOPE_STEPS="1-8", STEPSCOPE_LEVEL="ops") as job:
         job.wait_for_step(2)
         opened = {window["window"] for window in eventually(lambda: recording(tmp_path))}
         os.kill(sidecar(tmp_path)["pid"], signal.SIGKILL)
