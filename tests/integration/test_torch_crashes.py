@@ -36,6 +36,8 @@ SCENARIOS = (
     "stop_while_training",
 )
 
+SCHEDULES = ("scheduled_and_dropped", "scheduled_between", "scheduled_inside")
+
 FULL = ("annotations_across_windows", "boundary_elsewhere", "spans_across_close", "stop_while_training")
 """At level ``full`` those that crashed before it kept to the opening thread."""
 
@@ -45,15 +47,17 @@ FULL = ("annotations_across_windows", "boundary_elsewhere", "spans_across_close"
     [
         *((scenario, level) for scenario in SCENARIOS for level in ("spans", "ops")),
         *((scenario, "full") for scenario in FULL),
+        *((scenario, level) for scenario in SCHEDULES for level in ("spans", "ops")),
     ],
 )
 def test_survives(scenario: str, level: str) -> None:
     """
     The program comes to its end, with its own assertions holding and nothing from the operating system's side.
     """
+    module = "torch_schedules" if scenario in SCHEDULES else "torch_scenarios"
     paths = [str(ROOT / part) for part in ("instrumentation", "sidecar", "trainer", "rollouter")]
     result = subprocess.run(
-        [sys.executable, "-m", "tests.integration.torch_scenarios", scenario, level],
+        [sys.executable, "-m", f"tests.integration.{module}", scenario, level],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"},
         capture_output=True,

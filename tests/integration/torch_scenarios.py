@@ -432,16 +432,16 @@ def closed_at_exit(rig: Rig, level: str) -> None:
     assert "process_exit" == rig.fake.all(wire.Closed)[0].reason
 
 
-def main(name: str, level: str) -> None:
+def main(scenario: Callable[[Rig, str], None], level: str) -> None:
     """
-    Run scenario ``name`` at ``level`` and leave as a program does.
+    Run ``scenario`` at ``level`` and leave as a program does.
     """
     folder, owner = Path(tempfile.mkdtemp()), os.getpid()
     fake = FakeSidecar(folder / "s", folder, level=level)
     fake.__enter__()
     rig = Rig(folder, fake)
     try:
-        globals()[name](rig, level)
+        scenario(rig, level)
     finally:
         # A forked child unwinds through here too, and what is here is its parent's.
         if os.getpid() == owner:
@@ -451,4 +451,4 @@ def main(name: str, level: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2])
+    main(globals()[sys.argv[1]], sys.argv[2])

@@ -7,7 +7,9 @@ when, and on which thread, is :mod:`stepscope.profilers.torch`'s. Import this mo
 
 # ruff: noqa: SLF001 - reaching the private names is what this module is for
 
+import gc
 import time
+import weakref
 from typing import Any, cast
 
 import torch
@@ -39,11 +41,41 @@ leave = _torch.ops.profiler._record_function_exit._RecordFunction
 """Ends a mark, on any thread."""
 
 
+_prepared: "weakref.WeakSet[Any]" = weakref.WeakSet()
+"""Profilers that were made ready and have not begun: a schedule's warm-up. No flag of torch tells of them, and another
+session that begins or ends meanwhile takes their state away, so that their own beginning kills the process."""
+
+
+def _watch() -> None:
+    """
+    From now on know what is made ready, and find what was before.
+    """
+    kind = _torch.autograd.profiler.profile
+    prepare, begin = kind._prepare_trace, kind._start_trace
+
+    def _prepare_trace(profiler: Any) -> None:
+        _prepared.add(profiler)
+        prepare(profiler)
+
+    def _start_trace(profiler: Any) -> None:
+        begin(profiler)
+        _prepared.discard(profiler)
+
+    kind._prepare_trace, kind._start_trace = _prepare_trace, _start_trace
+    for found in gc.get_objects():
+        # Not isinstance(), which asks the objects of other people for their class.
+        if issubclass(type(found), kind) and found.entered and not found.profiling_start_time_ns:
+            _prepared.add(found)
+
+
+_watch()
+
+
 def mine() -> bool:
     """
-    Whether the profiler that is on is the one that :func:`claim` spoke for.
+    Whether the profiler that is on is the one that :func:`claim` spoke for, and no other has been made ready.
     """
-    return _torch.autograd.profiler._is_profiler_enabled is _OURS
+    return _torch.autograd.profiler._is_profiler_enabled is _OURS and not _prepared
 
 
 def claim() -> None:
@@ -62,9 +94,9 @@ def on_here() -> bool:
 
 def on() -> bool:
     """
-    Whether any profiler is on, ours or not: one flag is this thread's, the other the process's.
+    Whether any profiler is on or made ready, ours or not: one flag is this thread's, the other the process's.
     """
-    return bool(_torch.autograd.profiler._is_profiler_enabled) or on_here()
+    return bool(_torch.autograd.profiler._is_profiler_enabled) or on_here() or bool(_prepared)
 
 
 def takes_scopes() -> bool:
@@ -109,6 +141,7 @@ def start(session: Any, *, annotations_only: bool) -> None:
     Start ``session`` on this thread; with ``annotations_only`` operators cost nothing.
     """
     session.prepare_trace()
+    _prepared.discard(session.profiler)
     if annotations_only:
         session.profiler._start_trace = lambda: _start_annotations(session.profiler)
     session.start_trace()
