@@ -123,7 +123,7 @@ class Controller:
         """
         match message:
             case wire.Open():
-                process.send(self.recordings.open(process, message, self.plan))
+                self.recordings.open(process, message, self.plan)
             case wire.Started():
                 self.recordings.started(process, message)
             case wire.Closed():

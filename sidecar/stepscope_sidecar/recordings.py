@@ -67,9 +67,9 @@ class Recordings:
             elif window.leased and not self.take_record(window):
                 self._deadlines[window.window] = self._world.monotonic() + GRACE
 
-    def open(self, process: Process, message: wire.Open, plan: Plan) -> wire.Grant | wire.Deny:
+    def open(self, process: Process, message: wire.Open, plan: Plan) -> None:
         """
-        The answer to a process that asks for a window.
+        Answer a process that asks for a window. The answer goes first: the process waits for it.
         """
         window = self._asked(process, message.step, message.param_version, plan)
         window = replace(window, forced=message.forced)
@@ -96,16 +96,17 @@ class Recordings:
         )
         reason = decide(ask, rules, self.windows)
         if reason is not None:
+            process.send(wire.Deny(id=message.id, reason=reason))
             self.deny(window, reason, process.tools.get(window.tool, "") if reason == Reason.TOOL_UNAVAILABLE else "")
-            return wire.Deny(id=message.id, reason=reason)
+            return
         caps = wire.Caps(
             seconds=self._settings.cap_seconds,
             bytes=min(self._settings.cap_bytes or left, left),
             memory=self._settings.cap_memory,
         )
         self._deadlines[window.window] = self._world.monotonic() + OPENING_LIMIT
-        self._told(self.windows.put(window), before=None)
-        return wire.Grant(
+        window = self.windows.put(window)
+        grant = wire.Grant(
             id=message.id,
             window=window.window,
             tool=window.tool,
@@ -113,6 +114,8 @@ class Recordings:
             folder=str(self._settings.directory.absolute() / window.folder),
             caps=caps,
         )
+        process.send(grant)
+        self._told(window, before=None)
 
     def missed(self, process: Process, message: wire.Missed, plan: Plan) -> None:
         """
