@@ -11,21 +11,18 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Self, cast
 
-from stepscope import ids, launch, names, wire
+from stepscope import devices, ids, launch, names, wire
 from stepscope.complaints import complaints
 from stepscope.connection import Connection
 from stepscope.errors import SelectionError
 from stepscope.profilers import AnyProfiler, Registry, is_sync
-from stepscope.seam import Identity, LiveSpans, SampleRow
+from stepscope.seam import Change, Identity, LiveSpans, SampleRow
 from stepscope.selection import Selection
-from stepscope.settings import Settings
+from stepscope.settings import KNOWN_TOOLS, REGISTERED_TOOL, SHARED, Settings
 from stepscope.windows import Windows
 
 INIT_DEADLINE = 10.0
 """Seconds that ``init()`` waits for the registration: a sidecar that has to start takes two to five."""
-
-SHARED = (names.STEPS, names.TOOLS, names.LEVEL_ENV, names.RANKS)
-"""The settings that the processes of a run tell their sidecar."""
 
 Ensure = Callable[[Settings], str]
 
@@ -42,15 +39,25 @@ class Agent:
         *,
         live_spans: LiveSpans = tuple,
         profilers: Registry | None = None,
+        changed: Callable[[Change], None] | None = None,
         clock: Callable[[], int] = time.time_ns,
     ) -> None:
+        """
+        ``changed`` is told of a change of the selection, on the connection's thread.
+        """
         self._settings = settings
         self._identity = identity
         self._clock = clock
-        self._profilers = profilers or Registry()
+        self._profilers = profilers or Registry(settings=settings, identity=identity)
         self._selection = settings.selection
         self._revision = -1
+        self._stopped = False
+        self._stall: dict[str, float] = {}
+        self._known = False
+        self._changed = changed
         self._otlp = ""
+        # On the thread of init(): which device is current is a thread's own affair.
+        self._devices = [] if identity.register_only else devices.of(identity.device_ids)
         self._version = identity.param_version
         self.windows = Windows(
             control=self,
@@ -61,7 +68,12 @@ class Agent:
             live_spans=live_spans,
             clock=clock,
         )
-        self._connection = Connection(settings.socket_path, register=self._registration, heard=self._hear)
+        self._connection = Connection(
+            settings.socket_path,
+            register=self._registration,
+            heard=self._hear,
+            deadline=settings.boundary_seconds,
+        )
         _agents.add(self)
 
     @classmethod
@@ -72,6 +84,7 @@ class Agent:
         *,
         live_spans: LiveSpans = tuple,
         profilers: Registry | None = None,
+        changed: Callable[[Change], None] | None = None,
         clock: Callable[[], int] = time.time_ns,
         ensure: Ensure = launch.ensure,
         deadline: float = INIT_DEADLINE,
@@ -79,7 +92,7 @@ class Agent:
         """
         Register this process, starting a sidecar if there is none, and pay the profiler's first start meanwhile.
         """
-        agent = cls(settings, identity, live_spans=live_spans, profilers=profilers, clock=clock)
+        agent = cls(settings, identity, live_spans=live_spans, profilers=profilers, changed=changed, clock=clock)
         until = time.monotonic() + deadline
         missing = ensure(settings)
         agent._connection.start()
@@ -90,6 +103,7 @@ class Agent:
         else:
             left = max(0.0, until - time.monotonic())
             agent._connection.settled(left, hopeless=lambda: launch.failed(settings))
+            launch.release()
         return agent
 
     # What the boundary calls and spans use ----------------------------------------------------------------------
@@ -101,12 +115,18 @@ class Agent:
         """
         return step in self._selection
 
-    def entered(self, step: int, version: int) -> None:
+    def records(self, step: int) -> bool:
         """
-        The process entered ``step`` with ``version`` in force.
+        Whether ``step`` is selected and recording is not stopped.
+        """
+        return not self._stopped and step in self._selection
+
+    def entered(self, step: int, version: int, update_delay: float = 0.0) -> None:
+        """
+        The process entered ``step`` with ``version`` in force; profiling kept the update waiting for so many seconds.
         """
         self._version = version
-        self._connection.send(wire.Version(step=step, param_version=version))
+        self._connection.send(wire.Version(step=step, param_version=version, update_delay=update_delay))
 
     def step_closed(self, step: int, partial: bool = False, version: int | None = None) -> None:
         """
@@ -130,6 +150,13 @@ class Agent:
         """
         self._connection.send(wire.Dropped(spans=dict(counts)), keep=True)
 
+    def take_stall(self) -> Mapping[str, float]:
+        """
+        Seconds by phase that the windows which have ended since the last call kept this process from its work.
+        """
+        taken, self._stall = self._stall, {}
+        return taken
+
     def otlp_endpoint(self) -> str:
         """
         Base address of the sidecar's OTLP/HTTP receiver; empty while there has been no sidecar.
@@ -138,8 +165,13 @@ class Agent:
 
     def register_profiler(self, profiler: object) -> None:
         """
-        Take an engine's profiler beside the built-in ones, and tell the sidecar.
+        Take an engine's profiler beside the built-in ones, and tell the sidecar. Its name is one of ours, or begins
+        with ``x-``: nobody could choose another.
         """
+        name = str(getattr(profiler, "name", ""))
+        if name not in KNOWN_TOOLS and not REGISTERED_TOOL.fullmatch(name):
+            complaints.warn(f"tool:{name}", "profiler %r is not taken: name it x-SOMETHING, in lower case", name)
+            return
         self._profilers.add(cast("AnyProfiler", profiler))
         self._connection.renew()
 
@@ -163,14 +195,12 @@ class Agent:
 
     # What the windows use ---------------------------------------------------------------------------------------
 
-    def ask(self, *, step: int, param_version: int, forced: bool, other_thread: bool) -> wire.Message | None:
+    def ask(self, *, step: int, param_version: int, forced: bool) -> wire.Message | None:
         """
         Ask the sidecar for a window.
         """
         return self._connection.request(
-            lambda number: wire.Open(
-                id=number, step=step, param_version=param_version, forced=forced, other_thread=other_thread
-            ),
+            lambda number: wire.Open(id=number, step=step, param_version=param_version, forced=forced),
             missed=self._missed(step, param_version, names.Reason.SIDECAR_LOST),
         )
 
@@ -184,6 +214,9 @@ class Agent:
         """
         Send ``message``, to the next sidecar if there is none now.
         """
+        if isinstance(message, wire.Closed | wire.Ended):
+            for phase, seconds in message.stall.items():
+                self._stall[phase] = self._stall.get(phase, 0.0) + seconds
         # A start is told by registering again.
         self._connection.send(message, keep=not isinstance(message, wire.Started))
 
@@ -219,10 +252,11 @@ class Agent:
             param_version=self._version,
             resumed_from=identity.resumed_from,
             total_steps=identity.total_steps,
-            device_ids=list(identity.device_ids),
+            device_ids=self._devices,
             tools=self._profilers.tools(),
             environment={str(name): os.environ[name] for name in SHARED if os.environ.get(name)},
             open_windows=self.windows.listed(),
+            register_only=identity.register_only,
         )
 
     def _hear(self, message: wire.Message) -> None:
@@ -244,18 +278,31 @@ class Agent:
     def _select(self, message: wire.Registered | wire.Selected) -> None:
         if message.revision < self._revision:
             return
+        before = (self._selection.text, self._stopped)
         try:
             self._selection = Selection.parse(message.selection)
         except SelectionError as error:
             complaints.warn("selection", "the sidecar's selection cannot be read: %s", error)
-        self._revision = message.revision
+        self._revision, self._stopped = message.revision, message.stopped
+        # What the first registration brings is where the process begins, and no change.
+        known, self._known = self._known, True
+        if self._changed is not None and known and before != (self._selection.text, self._stopped):
+            self._changed(
+                Change(
+                    steps=self._selection.text,
+                    revision=message.revision,
+                    stopped=message.stopped,
+                    source=message.source if isinstance(message, wire.Selected) else "",
+                )
+            )
 
     def _prepare(self) -> None:
         """
         Pay what the first start of the profiler costs, if this process can be selected at all.
         """
         settings, identity = self._settings, self._identity
-        chosen = settings.selection and settings.ranks.holds(role=identity.role, rank=identity.rank)
+        selectable = settings.selection or settings.steps_file is not None
+        chosen = selectable and settings.ranks.holds(role=identity.role, rank=identity.rank)
         if not chosen or identity.register_only:
             return
         try:

@@ -12,12 +12,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from stepscope.complaints import complaints
-from stepscope.profilers import label
+from stepscope.profilers import label, printable
 from stepscope.seam import LiveSpan, LiveSpans
 from stepscope.wire import ContinuedSpan
 
 MAX_LISTED = 10_000
-"""Spans that a close record lists; at about 90 bytes each it stays below the limit of a message."""
+"""Spans that a close record lists, of each kind; without their names they take at most 1.5 MB of the 4 of a message."""
+
+MAX_NAMES = 2_000_000
+"""Characters of all names in it, each of which takes one byte: 200 for each span."""
 
 
 class Marker:
@@ -63,12 +66,14 @@ class Bridge:
         self._marker = marker
         self._thread = thread
         self._clock = clock
-        self._lock = threading.Lock()
+        # The handler of a signal may begin and end spans while a mark is being made below it.
+        self._lock = threading.RLock()
         self._over = False
         self._open: dict[int, tuple[object, ContinuedSpan]] = {}
         self._mirrored: list[str] = []
         self._dropped = 0
         self._continued: list[ContinuedSpan] = []
+        self._names = 0
         native = {thread.ident: thread.native_id for thread in threading.enumerate()} if live else {}
         self._unmarked: dict[int, ContinuedSpan] = {
             span_id: _span(span_id, name, start, native.get(ident) or ident) for span_id, name, start, ident in live
@@ -81,37 +86,50 @@ class Bridge:
         """
         return len(self._mirrored) + self._dropped
 
-    def started(self, span_id: int, name: str) -> None:
+    def started(self, span_id: int, name: str) -> int:
         """
-        A span has begun on this thread.
+        A span has begun on this thread: when its mark did, in nanoseconds since 1970, or 0 where it has none.
         """
         here = threading.get_native_id()
         span = _span(span_id, name, self._clock(), here)
         with self._lock:
             if self._over:
-                return
+                return 0
             if self._marker is None or (self._thread is not None and here != self._thread):
                 self._unmarked[span_id] = span
-                return
-            self._open[span_id] = (self._marker.enter(label(name, span_id)), span)
+                return 0
+            try:
+                handle = self._marker.enter(label(name, span_id))
+                # At once: a thread that loses its core here gives span and mark two times. Mostly it does so before
+                # torch has read its own clock, so the time before the call would be further off.
+                moment = self._clock()
+            except Exception as error:  # noqa: BLE001 - the span itself must not suffer; finalising adds it
+                complaints.fault("mark", error)
+                self._unmarked[span_id] = span
+                return 0
+            if self._finished():
+                # A handler has ended the window meanwhile, and its session with it.
+                _forsaken.append(handle)
+                return 0
+            self._open[span_id] = (handle, replace(span, start_unix_ns=moment))
             if len(self._mirrored) < MAX_LISTED:
                 self._mirrored.append(span.span_id)
             else:
                 self._dropped += 1
+            return moment
 
-    def ended(self, span_id: int) -> None:
+    def ended(self, span_id: int) -> int:
         """
-        A span has ended; on which thread does not matter.
+        A span has ended, on whichever thread: when its mark did, in nanoseconds since 1970, or 0 where it has none.
         """
         with self._lock:
             if self._over:
-                return
-            if span_id in self._open:
-                handle, _ = self._open.pop(span_id)
-                if self._marker is not None:
-                    self._marker.exit(handle)
-            elif span_id in self._unmarked:
-                self._list(replace(self._unmarked.pop(span_id), end_unix_ns=self._clock()))
+                return 0
+            if opened := self._open.pop(span_id, None):
+                return self._leave(opened[0])
+            if span := self._unmarked.pop(span_id, None):
+                self._list(replace(span, end_unix_ns=self._clock()))
+            return 0
 
     def finish(self) -> Marks:
         """
@@ -121,12 +139,7 @@ class Bridge:
             self._over = True
             for handle, span in self._open.values():
                 self._list(span)
-                if self._marker is None:
-                    continue
-                try:
-                    self._marker.exit(handle)
-                except Exception as error:  # noqa: BLE001 - one bad mark must not leave the others open
-                    complaints.fault("mark", error)
+                self._leave(handle)
             for span in self._unmarked.values():
                 self._list(span)
             self._open.clear()
@@ -142,9 +155,23 @@ class Bridge:
             self._marker = None
         return self.finish()
 
+    def _finished(self) -> bool:
+        return self._over
+
+    def _leave(self, handle: object) -> int:
+        if self._marker is None:
+            return 0
+        try:
+            self._marker.exit(handle)
+        except Exception as error:  # noqa: BLE001 - one bad mark must not leave others open, or cost the user a span
+            complaints.fault("mark", error)
+        return self._clock()
+
     def _list(self, span: ContinuedSpan) -> None:
-        if len(self._continued) < MAX_LISTED:
-            self._continued.append(span)
+        name = printable(span.name)
+        if len(self._continued) < MAX_LISTED and self._names + len(name) <= MAX_NAMES:
+            self._continued.append(replace(span, name=name))
+            self._names += len(name)
         else:
             self._dropped += 1
 

@@ -1,5 +1,5 @@
 """
-What stepscope says when something of its own goes wrong: a bounded number of log lines, never an exception.
+What stepscope says when something of its own goes wrong: a bounded number of log lines, never an exception of ours.
 
 Owns the logger ``stepscope`` and how often it speaks. Callable from any thread.
 """
@@ -7,6 +7,8 @@ Owns the logger ``stepscope`` and how often it speaks. Callable from any thread.
 import logging
 import time
 from collections.abc import Callable
+
+from stepscope import interrupts
 
 logger = logging.getLogger("stepscope")
 
@@ -44,7 +46,11 @@ class Complaints:
     def fault(self, where: str, error: BaseException) -> None:
         """
         An exception of our own, caught at ``where``; the training loop goes on without what it would have done.
+
+        One that the program's handler of a signal has raised meanwhile is none of ours, and is raised again.
         """
+        if interrupts.theirs(error):
+            raise error
         self.warn(
             f"fault:{where}",
             "stepscope failed in %s and goes on: %s: %s",

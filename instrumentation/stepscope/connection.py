@@ -1,17 +1,14 @@
 """
 The process's end of the control socket: one reader thread, requests with a deadline, reconnecting, a circuit breaker.
 
-Owns when something may be sent and what becomes of what could not be. What the messages mean is
+Owns when something may be sent. What becomes of what could not be is :mod:`stepscope.kept`'s, what the messages mean
 :mod:`stepscope.agent`'s. The training thread never waits for the peer but for the deadline of a request: sending does
 not block, and a peer that is slow, silent or talks garbage opens the breaker.
 """
 
-import contextlib
-import select
 import socket
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +16,10 @@ from pathlib import Path
 from stepscope import wire
 from stepscope.complaints import complaints
 from stepscope.errors import WireError
+from stepscope.kept import Kept, encoded
 from stepscope.names import Reason, State
+from stepscope.outgoing import Outgoing
+from stepscope.waiting import Waiting
 
 DEADLINE = 1.0
 """Seconds that a request, and the registration on a new connection, may take."""
@@ -40,11 +40,8 @@ MAX_HOLD = 60.0
 """Longest time the breaker stays open. It doubles with each missed deadline, so a peer that registers at once and then
 never answers does not cost one deadline per step."""
 
-MAX_KEPT = 1000
-"""Messages kept for a sidecar that comes back."""
-
-MAX_OUTGOING = 8 * 1024 * 1024
-"""Bytes waiting for a peer that does not read, two of the largest messages; beyond it the connection is given up."""
+AHEAD = 1 << 18
+"""Bytes waiting at which nothing is added of what was kept: a request has to come through within its deadline."""
 
 CHUNK = 1 << 16
 """Bytes read at once."""
@@ -61,7 +58,8 @@ class Connection:
     Talks to the sidecar at ``path``. Thread-safe; nothing raises.
 
     Args:
-        register: makes the registration for a request id; called on the reader thread on every connection.
+        register: makes the registration for a request id; called on the reader thread on every connection, and when
+            it is to be renewed.
         heard: takes ``Registered``, ``Refused``, ``Selected`` and ``Stop``, on the reader thread.
     """
 
@@ -81,13 +79,14 @@ class Connection:
         self._deadline = deadline
         self._retry = retry
         self._clock = clock
-        self._lock = threading.Lock()
-        self._sock: socket.socket | None = None
-        self._outgoing = bytearray()
+        # The end of a span may end a window, and so may one in the handler of a signal that came below this lock.
+        self._lock = threading.RLock()
+        self._outgoing = Outgoing()
         self._pending: dict[int, _Answer] = {}
         self._abandoned: dict[int, wire.Missed] = {}
-        self._kept: deque[wire.Message] = deque(maxlen=MAX_KEPT)
+        self._kept = Kept()
         self._ids = 0
+        self._registration = 0
         self._up = False
         self._misses = 0
         self._give_up_at = float("inf")
@@ -96,9 +95,7 @@ class Connection:
         self._eager = True
         self._warned = False
         self._settled = threading.Event()
-        self._wake_in, self._wake_out = socket.socketpair()
-        self._wake_in.setblocking(False)
-        self._wake_out.setblocking(False)
+        self._waiting = Waiting()
         self._thread = threading.Thread(target=self._run, name="stepscope-connection", daemon=True)
 
     @property
@@ -139,13 +136,18 @@ class Connection:
         """
         answer = _Answer()
         with self._lock:
-            if not self._up:
-                self._kept.append(missed)
-                return None
             self._ids += 1
             number = self._ids
+            if not self._up or not (line := encoded(make(number))):
+                self._keep(missed)
+                return None
             self._pending[number] = answer
-            self._push(make(number))
+            if not self._push(line):
+                # It has not read for long: as good as a missed deadline.
+                del self._pending[number]
+                self._keep(missed)
+                self._trip()
+                return None
         if not answer.done.wait(self._deadline):
             with self._lock:
                 if self._pending.pop(number, None) is not None:
@@ -154,7 +156,7 @@ class Connection:
                     return None
         if answer.message is None:
             with self._lock:
-                self._kept.append(missed)
+                self._keep(missed)
         else:
             self._misses = 0
         return answer.message
@@ -163,19 +165,33 @@ class Connection:
         """
         Send without an answer; what cannot be sent now is sent to the next sidecar if it is to be kept.
         """
+        line = encoded(message)
+        if not line:
+            return False
         with self._lock:
-            if self._up and self._push(message):
+            if self._up and self._push(line):
                 return True
             if keep:
-                self._kept.append(message)
+                self._kept.add(message, line)
+            elif self._up:
+                complaints.warn("unsent", "the sidecar does not read; %s is left out", type(message).__name__)
         return False
 
     def renew(self) -> None:
         """
-        Register again, on a new connection: what was registered has changed.
+        Register again: what was registered has changed. On the same connection, so that whatever is asked next is asked
+        after it; on a new one where none is up.
         """
+        with self._lock:
+            self._ids += 1
+            number = self._ids
+        line = encoded(self._register(number)) if self._up else b""
+        with self._lock:
+            if line and self._up and self._push(line):
+                self._registration = number
+                return
         self._renew = True
-        self._wake()
+        self._waiting.wake()
 
     def close(self, timeout: float = 1.0) -> None:
         """
@@ -189,28 +205,31 @@ class Connection:
             until = self._clock() + min(timeout, self._deadline)
             while not self._up and self._clock() < until:
                 idle.wait(0.005)
+        # The goodbye is the last word, and has to come through in time even where not all of the rest does.
+        until = self._clock() + timeout / 2
+        while self._up and self._kept and self._clock() < until:
+            self._waiting.wake()
+            idle.wait(0.005)
+        if self._up and self._kept:
+            complaints.warn("left", "the sidecar has not taken all that waited for it; the rest is left out")
         self.send(wire.Bye())
         while self._up and self._outgoing and self._clock() < deadline:
             idle.wait(0.005)
         self._closing = True
-        self._wake()
+        self._waiting.wake()
         if self._thread.ident is not None:
             self._thread.join(max(0.1, deadline - self._clock()))
         if not self._thread.is_alive():
-            self._wake_in.close()
-            self._wake_out.close()
+            self._waiting.close()
 
     def forget(self) -> None:
         """
         Let go in a forked child, whose copies of the lock and the socket belong to its parent.
         """
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._up, self._closing = False, True
-        for sock in (self._sock, self._wake_in, self._wake_out):
-            if sock is not None:
-                with contextlib.suppress(OSError):
-                    sock.close()
-        self._sock = None
+        self._waiting.close()
+        self._outgoing.hang_up()
 
     # The reader thread -----------------------------------------------------------------------------------------
 
@@ -233,7 +252,7 @@ class Connection:
                 continue
             if not self._eager:
                 self._warn_lost(reason)
-            self._pause(EAGER if self._eager else max(self._retry, self._hold()))
+            self._waiting.pause(EAGER if self._eager else max(self._retry, self._hold()))
 
     def _hold(self) -> float:
         return 0.0 if not self._misses else min(MAX_HOLD, self._retry * 2 ** (self._misses - 1))
@@ -253,20 +272,29 @@ class Connection:
         Register, then read until the connection ends or is given up; why it did.
         """
         with self._lock:
-            self._sock = sock
+            self._outgoing.lead_to(sock)
             self._ids += 1
-            registration = self._ids
-        message = self._register(registration)
+            number = self._registration = self._ids
+        hello = encoded(self._register(number))
+        if not hello:
+            return "the registration cannot be sent"
         with self._lock:
-            self._push(message)
+            self._push(hello)
             self._give_up_at = self._clock() + self._deadline
         buffer = bytearray()
         while not self._closing and not self._renew:
             left = self._give_up_at - self._clock()
             if left <= 0:
                 return "it does not answer in time"
-            readable = self._wait(sock, None if left == float("inf") else left)
-            if not readable:
+            wait = None if left == float("inf") else left
+            writing = bool(self._outgoing) or (self._up and bool(self._kept))
+            events = self._waiting.until_ready(sock, wait, writing=writing)
+            if events.writable:
+                # One at a time: between two of them others get the lock, and what they have to say is sent.
+                with self._lock:
+                    self._outgoing.flush()
+                    self._push_kept()
+            if not events.readable:
                 continue
             data = sock.recv(CHUNK)
             if not data:
@@ -276,7 +304,7 @@ class Connection:
             buffer = rest
             for line in lines:
                 try:
-                    self._take(wire.decode(bytes(line)), registration)
+                    self._take(wire.decode(bytes(line)))
                 except WireError as error:
                     self._misses += 1
                     return f"it talks garbage: {error}"
@@ -285,15 +313,17 @@ class Connection:
                 return "it talks garbage: a message without end"
         return ""
 
-    def _take(self, message: wire.Message, registration: int) -> None:
-        if isinstance(message, wire.Registered | wire.Refused) and message.id == registration:
+    def _take(self, message: wire.Message) -> None:
+        if isinstance(message, wire.Registered | wire.Refused) and message.id == self._registration:
             self._heard(message)
             with self._lock:
                 self._give_up_at = float("inf")
                 self._up = isinstance(message, wire.Registered)
                 self._warned = self._warned and not self._up
-                while self._up and self._kept and self._push(self._kept[0]):
-                    self._kept.popleft()
+                self._push_kept()
+                lost = self._kept.lost() if self._up else ""
+            if lost:
+                complaints.warn("lost", "while there was no sidecar more came than is kept: %s left out", lost)
             self._settled.set()
         elif isinstance(message, wire.Grant | wire.Deny | wire.Refused):
             self._answer(message)
@@ -308,7 +338,9 @@ class Connection:
                 answer.done.set()
             elif self._abandoned.pop(message.id, None) is not None:
                 if isinstance(message, wire.Grant):
-                    self._push(wire.Ended(window=message.window, state=State.EXPIRED, reason=Reason.GRANT_TOO_LATE))
+                    late = wire.Ended(window=message.window, state=State.EXPIRED, reason=Reason.GRANT_TOO_LATE)
+                    if not self._push(encoded(late)):
+                        self._keep(late)
                 if not self._abandoned:
                     # Everything late has come; only a fresh registration in time closes the breaker.
                     self._give_up_at = min(self._give_up_at, self._clock() + self._retry)
@@ -317,79 +349,34 @@ class Connection:
         self._up = False
         self._misses += 1
         self._give_up_at = self._clock() + LINGER
-        self._wake()
+        self._waiting.wake()
 
     def _lose(self) -> None:
         with self._lock:
-            sock, self._sock = self._sock, None
             self._up = False
-            self._outgoing.clear()
+            self._outgoing.hang_up()
             for answer in self._pending.values():
                 answer.done.set()
             self._pending.clear()
-            self._kept.extend(self._abandoned.values())
+            for missed in self._abandoned.values():
+                self._keep(missed)
             self._abandoned.clear()
-        if sock is not None:
-            sock.close()
 
     # Writing, with the lock held -------------------------------------------------------------------------------
 
-    def _push(self, message: wire.Message) -> bool:
-        if self._sock is None:
-            return False
-        data = wire.encode(message)
-        if len(data) > wire.MAX_LINE or len(self._outgoing) + len(data) > MAX_OUTGOING:
-            complaints.warn("unsent", "the sidecar does not take what it is sent; %s left out", type(message).__name__)
-            return True
-        self._outgoing += data
-        self._flush()
+    def _keep(self, message: wire.Message) -> None:
+        if line := encoded(message):
+            self._kept.add(message, line)
+
+    def _push_kept(self) -> None:
+        if self._up and self._kept and len(self._outgoing) < AHEAD:
+            self._push(self._kept.take())
+
+    def _push(self, line: bytes) -> bool:
+        taken = self._outgoing.push(line)
         if self._outgoing:
-            self._wake()
-        return True
-
-    def _flush(self) -> None:
-        try:
-            while self._outgoing and self._sock is not None:
-                sent = self._sock.send(self._outgoing, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
-                del self._outgoing[:sent]
-        except BlockingIOError:
-            pass
-        except OSError:
-            # The reader sees the end of the connection too, and deals with it.
-            self._outgoing.clear()
-
-    # Waiting ---------------------------------------------------------------------------------------------------
-
-    def _wake(self) -> None:
-        # A full pipe means that the thread is being woken already.
-        with contextlib.suppress(OSError):
-            self._wake_out.send(b"w")
-
-    def _drain_wake(self) -> None:
-        with contextlib.suppress(BlockingIOError):
-            self._wake_in.recv(CHUNK)
-
-    def _pause(self, seconds: float) -> None:
-        poll = select.poll()
-        poll.register(self._wake_in, select.POLLIN)
-        poll.poll(seconds * 1000)
-        self._drain_wake()
-
-    def _wait(self, sock: socket.socket, seconds: float | None) -> bool:
-        """
-        Wait until there is something to read, to write or to do; whether it is reading.
-        """
-        # Not select(): a training process may have more than its 1,024 files open.
-        poll = select.poll()
-        poll.register(sock, select.POLLIN | (select.POLLOUT if self._outgoing else 0))
-        poll.register(self._wake_in, select.POLLIN)
-        events = dict(poll.poll(None if seconds is None else seconds * 1000 + 1))
-        self._drain_wake()
-        found = events.get(sock.fileno(), 0)
-        if found & select.POLLOUT:
-            with self._lock:
-                self._flush()
-        return bool(found & ~select.POLLOUT)
+            self._waiting.wake()
+        return taken
 
     def _warn_lost(self, reason: str) -> None:
         if self._warned:

@@ -6,19 +6,17 @@ for it; straight to ``OTEL_EXPORTER_OTLP_*`` only where there is no sidecar. Not
 shutdown keeps its own deadline (that of the SDK takes 7 s with a dead endpoint, whatever it is told).
 """
 
-import gzip
 import http.client
-import ssl
 import threading
 import time
-import urllib.parse
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 
 from opentelemetry.sdk.trace import ReadableSpan
 
 from stepscope.complaints import complaints
+from stepscope.poster import Poster, Target
+from stepscope.tally import Bell, Tally
 
 CAPACITY = 32_768
 """Spans kept while nobody takes them: at about 2 KB each some 64 MB, and 16 steps at the request budget."""
@@ -29,64 +27,17 @@ BATCH = 512
 DELAY = 0.5
 """Seconds that spans wait for company; a page that shows the run is that much behind."""
 
+SOON = 0.05
+"""Seconds between two requests where somebody is in a hurry: a worker with a thousand calls a second posts 20 times."""
+
 RETRY = 1.0
 """Seconds before another attempt, the pace at which the agent looks for a new sidecar."""
-
-TIMEOUT = 2.0
-"""Seconds for one request to a sidecar on this machine; far above its milliseconds, far below a patience."""
 
 GRACE = 10.0
 """Seconds that a lost sidecar is waited for before spans bypass it; it is started again within that."""
 
 RETRYABLE = frozenset({408, 429, 502, 503, 504})
 """Answers after which the OTLP specification has a client try again (and 408, from proxies)."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Target:
-    """
-    Where to post: a whole URL, and what goes with it.
-    """
-
-    url: str
-    headers: dict[str, str] = field(default_factory=dict)
-    compress: bool = False
-    timeout: float = TIMEOUT
-    certificate: str | None = None
-
-
-def upstream(environment: Mapping[str, str]) -> Target | None:
-    """
-    The receiver that ``OTEL_EXPORTER_OTLP_*`` configures, if it does.
-    """
-
-    def get(name: str) -> str:
-        return environment.get(f"OTEL_EXPORTER_OTLP_TRACES_{name}", environment.get(f"OTEL_EXPORTER_OTLP_{name}", ""))
-
-    url = environment.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "").strip()
-    if not url:
-        base = environment.get("OTEL_EXPORTER_OTLP_ENDPOINT", "").strip()
-        url = f"{base.rstrip('/')}/v1/traces" if base else ""
-    if not url:
-        return None
-    if get("PROTOCOL").strip() not in {"", "http/protobuf"}:
-        complaints.warn("protocol", "without a sidecar spans go out as http/protobuf, not %s", get("PROTOCOL"))
-    headers = {}
-    for item in get("HEADERS").split(","):
-        key, separator, value = item.partition("=")
-        if separator:
-            headers[key.strip()] = urllib.parse.unquote(value.strip())
-    try:
-        timeout = float(get("TIMEOUT") or 10)
-    except ValueError:
-        timeout = 10.0
-    return Target(
-        url=url,
-        headers=headers,
-        compress=get("COMPRESSION").strip() == "gzip",
-        timeout=timeout,
-        certificate=get("CERTIFICATE") or None,
-    )
 
 
 def pace(environment: Mapping[str, str]) -> tuple[float, int]:
@@ -103,77 +54,6 @@ def pace(environment: Mapping[str, str]) -> tuple[float, int]:
             return default
 
     return number("OTEL_BSP_SCHEDULE_DELAY", DELAY * 1e3) / 1e3, int(number("OTEL_BSP_MAX_QUEUE_SIZE", CAPACITY))
-
-
-class Poster:
-    """
-    Posts bodies over a connection that is kept. Used by one thread.
-    """
-
-    def __init__(self) -> None:
-        self._connection: http.client.HTTPConnection | None = None
-        self._origin = ""
-
-    def post(self, target: Target, body: bytes, *, timeout: float) -> int:
-        """
-        The status that ``target`` answers.
-
-        Raises:
-            OSError: it cannot be reached, or does not answer in time.
-            http.client.HTTPException: it answers something else than HTTP.
-        """
-        parts = urllib.parse.urlsplit(target.url)
-        origin = f"{parts.scheme}://{parts.netloc}"
-        kept = self._connection is not None and self._origin == origin
-        if not kept:
-            self.close()
-        headers = {"Content-Type": "application/x-protobuf", **target.headers}
-        if target.compress:
-            body, headers["Content-Encoding"] = gzip.compress(body, 1), "gzip"
-        path = parts.path + (f"?{parts.query}" if parts.query else "")
-        try:
-            return self._send(target, parts, path, body, headers, timeout)
-        except (OSError, http.client.HTTPException) as error:
-            self.close()
-            # The other end may close a kept connection at any moment; only a fresh one tells that it is gone.
-            if not kept or isinstance(error, TimeoutError):
-                raise
-            try:
-                return self._send(target, parts, path, body, headers, timeout)
-            except (OSError, http.client.HTTPException):
-                self.close()
-                raise
-
-    def close(self) -> None:
-        """
-        Let the connection go.
-        """
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
-
-    def _send(
-        self,
-        target: Target,
-        parts: urllib.parse.SplitResult,
-        path: str,
-        body: bytes,
-        headers: dict[str, str],
-        timeout: float,
-    ) -> int:
-        if self._connection is None:
-            if parts.scheme == "https":
-                secure = ssl.create_default_context(cafile=target.certificate)
-                self._connection = http.client.HTTPSConnection(parts.netloc, timeout=timeout, context=secure)
-            else:
-                self._connection = http.client.HTTPConnection(parts.netloc, timeout=timeout)
-            self._origin = f"{parts.scheme}://{parts.netloc}"
-        if self._connection.sock is not None:
-            self._connection.sock.settimeout(timeout)
-        self._connection.request("POST", path, body, headers)
-        response = self._connection.getresponse()
-        response.read()
-        return response.status
 
 
 class Outbox:
@@ -203,10 +83,11 @@ class Outbox:
         self._clock = clock
         self._queue: deque[ReadableSpan] = deque()
         self._waiting: tuple[bytes, int] | None = None
-        self._drops: Counter[str] = Counter()
-        self._drops_lock = threading.Lock()
-        self._wake = threading.Event()
+        self._drops = Tally()
+        self._bell = Bell()
         self._closing = threading.Event()
+        self._hurried = False
+        self._delivers = True
         self._deadline = float("inf")
         self._failing_since: float | None = None
         self._tried = float("-inf")
@@ -226,7 +107,15 @@ class Outbox:
         else:
             queue.append(span)
             if len(queue) == BATCH:
-                self._wake.set()
+                self._bell.ring()
+
+    def hurry(self) -> None:
+        """
+        Send what there is without waiting for company: this process may be ended at any moment, and without warning.
+        """
+        if self._queue and self._delivers and not self._hurried:
+            self._hurried = True
+            self._bell.ring()
 
     def shutdown(self, timeout: float) -> None:
         """
@@ -235,15 +124,18 @@ class Outbox:
         if not self._closing.is_set():
             self._deadline = self._clock() + timeout
             self._closing.set()
-        self._wake.set()
+        self._bell.ring()
         self._thread.join(timeout)
 
     def _run(self) -> None:
         pause = self._delay
         while not self._closing.is_set():
-            self._wake.wait(pause)
-            self._wake.clear()
-            pause = self._delay if self._guarded_drain() else self._retry
+            self._bell.wait(pause)
+            hurried, self._hurried = self._hurried, False
+            self._delivers = self._guarded_drain()
+            pause = self._delay if self._delivers else self._retry
+            if hurried:
+                self._closing.wait(SOON)
         self._guarded_drain()
         lost = len(self._queue) + (self._waiting[1] if self._waiting else 0)
         if lost:
@@ -330,13 +222,10 @@ class Outbox:
         return self._upstream is not None and self._given_up()
 
     def _drop(self, reason: str, count: int) -> None:
-        with self._drops_lock:
-            self._drops[reason] += count
+        self._drops.add(reason, count)
 
     def _report(self) -> None:
-        with self._drops_lock:
-            counts, self._drops = dict(self._drops), Counter()
-        if counts:
+        if counts := {reason: int(count) for reason, count in self._drops.take().items()}:
             try:
                 self._tell_dropped(counts)
             except Exception as error:  # noqa: BLE001 - the agent's trouble is not that of the spans

@@ -15,7 +15,7 @@ from stepscope.names import Reason
 from stepscope.profilers import AnyProfiler, Registry, Request
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Asked:
     """
     The window that is wanted.
@@ -25,17 +25,8 @@ class Asked:
     param_version: int
     forced: bool
     late: bool
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Place:
-    """
-    Where it is wanted: this process, and whether its boundaries keep to one thread.
-    """
-
-    rank: int
-    world_size: int | None
-    other_thread: bool
+    roaming: bool = False
+    """The close may come on another thread: any of a pool, or wherever it came the last time."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,7 +47,7 @@ class Control(Protocol):
     The way to the sidecar.
     """
 
-    def ask(self, *, step: int, param_version: int, forced: bool, other_thread: bool) -> wire.Message | None:
+    def ask(self, *, step: int, param_version: int, forced: bool) -> wire.Message | None:
         """
         Whether a window may open; ``None`` when nobody answered, which is then told to the next sidecar.
         """
@@ -77,14 +68,14 @@ class Control(Protocol):
         """
 
 
-def ask(asked: Asked, *, control: Control, profilers: Registry, place: Place) -> Granted | wire.Ended | str:
+def ask(
+    asked: Asked, *, control: Control, profilers: Registry, rank: int, world_size: int | None
+) -> Granted | wire.Ended | str:
     """
     Ask for a window. Answers with it, with why it cannot record although it was granted, or with why it was denied.
     """
     before = time.perf_counter()
-    answer = control.ask(
-        step=asked.step, param_version=asked.param_version, forced=asked.forced, other_thread=place.other_thread
-    )
+    answer = control.ask(step=asked.step, param_version=asked.param_version, forced=asked.forced)
     stall = {"open": time.perf_counter() - before}
     if not isinstance(answer, wire.Grant):
         return answer.reason if isinstance(answer, wire.Deny | wire.Refused) else Reason.SIDECAR_LOST
@@ -101,8 +92,8 @@ def ask(asked: Asked, *, control: Control, profilers: Registry, place: Place) ->
         window=answer.window,
         level=answer.level,
         folder=folder,
-        other_thread=place.other_thread,
-        rank=place.rank,
-        world_size=place.world_size,
+        roaming=asked.roaming,
+        rank=rank,
+        world_size=world_size,
     )
     return Granted(asked=asked, grant=answer, profiler=profiler, request=request, stall=stall)

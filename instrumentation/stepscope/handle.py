@@ -56,13 +56,10 @@ class Span:
         return self
 
     def _begin(self, context: Context) -> None:
-        links = self._links
-        if links:
-            links = [link for link in links if link is not None]
         self._otel = self._spans.begin(
             self._name,
             attributes=self._attributes,
-            links=links,  # type: ignore[arg-type]
+            links=self._links,
             place=self._place,
             request=self._request,
             context=context,
@@ -103,7 +100,7 @@ class Span:
         """
         try:
             if self._token is not None:
-                otel_context.detach(self._token)
+                propagation.leave(self._token)
                 self._token = None
             # KeyboardInterrupt, GeneratorExit and a cancelled task are no errors of the work itself.
             if error is not None and isinstance(error, Exception) and self._otel.is_recording():

@@ -11,6 +11,8 @@ import socket
 import time
 from pathlib import Path
 
+from stepscope import names
+
 
 def trace_id(attempt: str, step: int) -> int:
     """
@@ -34,6 +36,13 @@ def root_span_id(attempt: str, step: int) -> int:
     return int.from_bytes(_digest("root", attempt, step)[:8]) or 1
 
 
+def sample_span_id(attempt: str, name: str) -> int:
+    """
+    The 64-bit span id of sample ``name`` of ``attempt``: who trains on it knows it by the name.
+    """
+    return int.from_bytes(_digest("sample", attempt, name)[:8]) or 1
+
+
 def new_attempt() -> str:
     """
     An id for a start of a run: sorts by time, unique across machines. Reads the clock.
@@ -54,9 +63,9 @@ def process_start(pid: int | None = None) -> int:
 
 def node() -> str:
     """
-    The name of this machine.
+    The name of this node: that of the machine, unless ``STEPSCOPE_NODE`` says otherwise.
     """
-    return socket.gethostname()
+    return os.environ.get(names.NODE, "").strip() or socket.gethostname()
 
 
 def _digest(kind: str, *parts: object) -> bytes:

@@ -2,18 +2,24 @@
 Starts a sidecar for a process that finds none.
 
 Owns whether one may be started and how: detached, so that it outlives the process that happened to come first, with
-nothing on its command line that differs between processes. Two that come at the same moment are sorted out by the
+nothing on its command line that differs between processes, and nothing of that process held open. It is a grandchild:
+Ray kills the children of a worker that ends. The shell between the two knows with what code it ended, until
+:func:`release`. Two that come at the same moment are sorted out by the
 sidecars themselves (a lock beside the socket). Leaves waiting for it to :mod:`stepscope.connection`.
 """
 
+import contextlib
+import fcntl
 import importlib.util
 import os
+import signal
 import socket
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 from stepscope import names
+from stepscope.output import last_said
 from stepscope.settings import Settings
 
 MODULE = "stepscope_sidecar"
@@ -22,8 +28,12 @@ MODULE = "stepscope_sidecar"
 LOG = "sidecar.log"
 """Where in the attempt's folder the sidecar's output goes."""
 
-MAX_SAID = 1000
-"""Bytes at the end of its output in which the reason stands why it ended: one line."""
+SHELL = "/bin/sh"
+BETWEEN = '"$@" & wait "$!"'
+"""What the shell does with the command that it is given: it has it for a child, and its code for its own."""
+
+FIRST_FREE = 3
+"""The first file descriptor after standard input, output and error."""
 
 
 def answers(path: Path) -> bool:
@@ -55,7 +65,7 @@ def ensure(settings: Settings, *, module: str = MODULE) -> str:
         return ""
     place = _place(module)
     if place is None:
-        return f"{module} is not installed; pip install 'stepscope[sidecar]'"
+        return f"{module} is not installed; pip install '/path/to/stepscope[sidecar]'"
     try:
         settings.attempt_folder.mkdir(parents=True, exist_ok=True)
         _spawn([sys.executable, "-m", module, "--attended", "no"], _environment(settings, place), settings)
@@ -88,11 +98,18 @@ def failed(settings: Settings) -> str:
     if not any(reap()):
         return ""
     log = settings.attempt_folder / LOG
-    try:
-        said = log.read_bytes()[-MAX_SAID:].decode(errors="replace").strip().splitlines()
-    except OSError:
-        said = []
-    return f"it ended at once: {said[-1] if said else 'see'} ({log})"
+    return f"it ended at once: {last_said(log) or 'see'} ({log})"
+
+
+def release() -> None:
+    """
+    Whether the sidecar stays is known: the shell between goes, and nobody is its parent any more.
+    """
+    for pid in list(_started):
+        _started.discard(pid)
+        with contextlib.suppress(OSError):
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
 
 
 _started: set[int] = set()
@@ -126,10 +143,11 @@ def _spawn(command: list[str], environment: Mapping[str, str], settings: Setting
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     _started.add(
         os.posix_spawn(
-            command[0],
-            command,
+            SHELL,
+            [SHELL, "-c", BETWEEN, SHELL, *command],
             environment,
             file_actions=[
+                *((os.POSIX_SPAWN_CLOSE, number) for number in _inherited()),
                 (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
                 (os.POSIX_SPAWN_OPEN, 1, log, flags, 0o600),
                 (os.POSIX_SPAWN_DUP2, 1, 2),
@@ -137,3 +155,15 @@ def _spawn(command: list[str], environment: Mapping[str, str], settings: Setting
             setsid=True,
         )
     )
+
+
+def _inherited() -> list[int]:
+    """
+    What a child would hold open, as Ray's sockets: their other end could not tell that this process is gone.
+    """
+    found = []
+    for number in (int(entry.name) for entry in Path("/proc/self/fd").iterdir()):
+        with contextlib.suppress(OSError):
+            if number >= FIRST_FREE and not fcntl.fcntl(number, fcntl.F_GETFD) & fcntl.FD_CLOEXEC:
+                found.append(number)
+    return found

@@ -1,5 +1,5 @@
 """
-The closed lists: kinds of time, states of a window, reasons, what a recording can lack, and levels.
+The closed lists: kinds of time, states of a window, reasons, what a recording can lack, levels, and tools.
 
 Owns their wire values; ``names`` hands them on, so that call sites import one module.
 """
@@ -20,7 +20,9 @@ class Bucket(StrEnum):
 
 class State(StrEnum):
     """
-    The states of a window; the last five are final.
+    The states of a window; the last six are final.
+
+    ``lost`` is no state on a window's own node: it is what a sidecar shows of a node that it hears no more of.
     """
 
     OPENING = "opening"
@@ -32,13 +34,14 @@ class State(StrEnum):
     FAILED = "failed"
     ABORTED = "aborted"
     EXPIRED = "expired"
+    LOST = "lost"
 
     @property
     def final(self) -> bool:
         """
-        Whether a window in this state never changes again.
+        Whether a window in this state never changes again; a lost one does when its node comes back.
         """
-        return self in {State.READY, State.DENIED, State.FAILED, State.ABORTED, State.EXPIRED}
+        return self in {State.READY, State.DENIED, State.FAILED, State.ABORTED, State.EXPIRED, State.LOST}
 
 
 class Reason(StrEnum):
@@ -74,6 +77,7 @@ class Reason(StrEnum):
     PROCESS_EXIT = "process_exit"
     EXCEPTION = "exception"
     REREGISTERED = "reregistered"
+    NODE_VANISHED = "node_vanished"
 
 
 class Incomplete(StrEnum):
@@ -90,8 +94,13 @@ class Incomplete(StrEnum):
     EXCEPTION = "exception"
     PROCESS_EXIT = "process_exit"
     MARKERS_MISSING = "markers_missing"
+    KERNELS_MISSING = "kernels_missing"
+    KERNELS_MISSING_HEAD = "kernels_missing_head"
+    KERNELS_MISSING_TAIL = "kernels_missing_tail"
+    GAP_HEAD = "gap_head"
+    GAP_TAIL = "gap_tail"
+    SAMPLES_MISSING = "samples_missing"
     TRUNCATED = "truncated"
-    PROFILER_STOLEN = "profiler_stolen"
     CLOSED_LATE = "closed_late"
 
 
@@ -104,3 +113,19 @@ class Level(StrEnum):
     SPANS = "spans"
     OPS = "ops"
     FULL = "full"
+
+
+class Tool(StrEnum):
+    """
+    The profilers that can be named. One that a program registers itself has a name that begins with ``x-``.
+    """
+
+    TORCH = "torch"
+    TORCH_NPU = "torch_npu"
+    VLLM = "vllm"
+    HTTP = "http"
+    MSPROF = "msprof"
+    PY_SPY = "py-spy"
+    NSYS = "nsys"
+    CUDA_RANGE = "cuda_range"
+    TORCH_MEMORY = "torch_memory"

@@ -2,13 +2,14 @@
 Where spans go that are begun now: their tags, the parent of those without one, and the step's per-request spans.
 """
 
-import threading
+import itertools
 
 from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.trace import SpanContext
 from opentelemetry.util.types import AttributeValue
 
+from stepscope.tally import Tally
 from stepscope.version import Moment
 
 
@@ -17,28 +18,31 @@ class Requests:
     How many per-request spans a step had in this process, and how many of them were not emitted. Thread-safe.
     """
 
-    __slots__ = ("_lock", "started", "step", "untraced")
+    __slots__ = ("_left_out", "_started", "step")
 
     def __init__(self, step: int) -> None:
-        self._lock = threading.Lock()
+        self._started = itertools.count(1)
+        self._left_out = Tally()
         self.step = step
-        self.started = 0
-        self.untraced = 0
+
+    @property
+    def untraced(self) -> int:
+        """
+        How many were not emitted.
+        """
+        return int(self._left_out.sums().get("", 0))
 
     def within(self, budget: int) -> bool:
         """
         Count one more request; whether it is within ``budget``.
         """
-        with self._lock:
-            self.started += 1
-            return self.started <= budget
+        return next(self._started) <= budget
 
     def leave_out(self) -> None:
         """
         Count one that is not emitted.
         """
-        with self._lock:
-            self.untraced += 1
+        self._left_out.add("")
 
 
 class Place:

@@ -7,9 +7,12 @@ another version than the process that trains on it.
 
 import re
 from collections.abc import Mapping
+from contextvars import Token
+from typing import Any
 
+from opentelemetry import context as otel_context
 from opentelemetry import trace
-from opentelemetry.trace import Link, SpanContext
+from opentelemetry.trace import SpanContext
 
 TRACEPARENT = "traceparent"
 
@@ -19,6 +22,23 @@ TRACEPARENT_LENGTH = 55
 _PATTERN = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(?:-.*)?")
 
 Carrier = Mapping[str, str]
+
+
+def leave(token: Any) -> None:
+    """
+    Detach what ``token`` stands for, in the context that it was attached in; elsewhere there is nothing to detach.
+
+    A generator's pieces and a coroutine that is closed may run in others than their beginning. OpenTelemetry logs an
+    error there, with a traceback.
+    """
+    if not isinstance(token, Token):
+        # Of another implementation of contexts, which is chosen with OTEL_PYTHON_CONTEXT.
+        otel_context.detach(token)
+        return
+    try:
+        token.var.reset(token)
+    except (ValueError, RuntimeError):
+        return
 
 
 class Attached(trace.NonRecordingSpan):
@@ -40,7 +60,8 @@ def context(carrier: Carrier | None) -> SpanContext | None:
     """
     The span that ``carrier`` names, if it names one.
     """
-    text = carrier.get(TRACEPARENT) if carrier else None
+    # Whatever came in a payload's place for it.
+    text = carrier.get(TRACEPARENT) if isinstance(carrier, Mapping) else None
     match = _PATTERN.fullmatch(text.strip().lower()) if isinstance(text, str) else None
     if match is None or match[1] == "ff" or (match[1] == "00" and len(match[0]) != TRACEPARENT_LENGTH):
         return None
@@ -59,11 +80,3 @@ def emitted(carrier: Carrier | None) -> SpanContext | None:
     """
     found = context(carrier)
     return found if found is not None and found.trace_flags.sampled else None
-
-
-def link(carrier: Carrier | None) -> Link | None:
-    """
-    A link to the span that ``carrier`` names; None where it names none, or one that was not emitted.
-    """
-    found = emitted(carrier)
-    return None if found is None else Link(found)

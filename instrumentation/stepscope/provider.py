@@ -9,7 +9,9 @@ span belongs to, and to its sink where finished spans go.
 
 import os
 import random
+import sys
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 
 from opentelemetry.context import Context
@@ -21,7 +23,7 @@ from opentelemetry.sdk.trace.sampling import Decision, Sampler, SamplingResult
 from opentelemetry.trace import Link, SpanKind, TraceState
 from opentelemetry.util.types import Attributes
 
-from stepscope import ids, names
+from stepscope import finished, ids, names, trackers
 from stepscope.complaints import complaints
 from stepscope.errors import ConfigurationError
 from stepscope.seam import Identity, LiveSpan, WindowsSeam
@@ -36,8 +38,7 @@ MAX_LINKS = 1024
 MAX_LIVE = 20_000
 """Spans that a program begins and never ends are not held beyond this many."""
 
-PARAM_VERSION = str(names.PARAM_VERSION)
-PARAM_VERSION_END = str(names.PARAM_VERSION_END)
+ROOT = str(names.RL_STEP)
 
 Sink = Callable[[ReadableSpan], None]
 """Takes each finished span, on the thread that ended it; must not block."""
@@ -126,7 +127,7 @@ class Live(SynchronousMultiSpanProcessor):
         self.alive = True
         self._sink = sink
         self._windows = windows
-        self._open: dict[int, tuple[SdkSpan, int, int, bool]] = {}
+        self._open: dict[int, tuple[SdkSpan, int, int, bool, int]] = {}
 
     def spans(self) -> list[LiveSpan]:
         """
@@ -134,7 +135,7 @@ class Live(SynchronousMultiSpanProcessor):
         """
         return [
             (span_id, span.name, span.start_time or 0, thread)
-            for span_id, (span, thread, _, _) in list(self._open.items())
+            for span_id, (span, thread, *_) in list(self._open.items())
         ]
 
     def on_start(self, span: SdkSpan, parent_context: Context | None = None) -> None:
@@ -143,12 +144,18 @@ class Live(SynchronousMultiSpanProcessor):
         """
         try:
             windows = self._windows
-            mirrored = windows.recording and self.alive
+            # The root of a step is begun and ended when the step is over: on a timeline it would be a point.
+            mirrored = windows.recording and self.alive and span.name != ROOT
             span_id = span.context.span_id
+            version, thread, mark = self.version, threading.get_ident(), 0
+            # Before its mark: the sidecar may close the window meanwhile, and asks for what is open.
             if len(self._open) < MAX_LIVE:
-                self._open[span_id] = (span, threading.get_ident(), self.version, mirrored)
+                self._open[span_id] = (span, thread, version, mirrored, 0)
             if mirrored:
-                windows.span_started(span_id, span.name)
+                now = time.time_ns()
+                mark = windows.span_started(span_id, span.name)
+                if mark and span_id in self._open and finished.same(span.start_time, now):
+                    self._open[span_id] = (span, thread, version, True, mark)
         except Exception as error:  # noqa: BLE001 - an exception here would reach the training loop
             complaints.fault("span start", error)
 
@@ -162,11 +169,15 @@ class Live(SynchronousMultiSpanProcessor):
             if not self.alive:
                 return
             windows = self._windows
+            start = end = 0
             if windows.recording or (entry is not None and entry[3]):
-                windows.span_ended(span_id)
-            if entry is not None and entry[2] != self.version:
-                span = _with_version_end(span, self.version)
-            self._sink(span)
+                now = time.time_ns()
+                end = windows.span_ended(span_id)
+                start = 0 if entry is None else entry[4]
+                if not finished.same(span.end_time, now):
+                    end = 0
+            version = None if entry is None or entry[2] == self.version else self.version
+            self._sink(finished.told(span, start_ns=start, end_ns=end, version=version))
         except Exception as error:  # noqa: BLE001 - an exception here would reach the training loop
             complaints.fault("span end", error)
 
@@ -206,6 +217,7 @@ def resource(settings: Settings, identity: Identity) -> Resource:
         str(names.ROLE): identity.role,
         str(names.RANK): identity.rank,
     }
+    ours.update(trackers.runs(os.environ, sys.modules))
     if identity.resumed_from is not None:
         ours[str(names.RESUMED_FROM)] = identity.resumed_from
     said = Resource.create({})
@@ -236,24 +248,3 @@ def request_ratio(environment: Mapping[str, str]) -> float:
             return 1.0
     complaints.warn("sampler", "OTEL_TRACES_SAMPLER=%s is not known here; every request is traced", sampler)
     return 1.0
-
-
-def _with_version_end(span: ReadableSpan, version: int) -> ReadableSpan:
-    attributes = dict(span.attributes or {})
-    if attributes.get(PARAM_VERSION) == version:
-        return span
-    attributes[PARAM_VERSION_END] = version
-    return ReadableSpan(
-        name=span.name,
-        context=span.get_span_context(),
-        parent=span.parent,
-        resource=span.resource,
-        attributes=attributes,
-        events=span.events,
-        links=span.links,
-        kind=span.kind,
-        status=span.status,
-        start_time=span.start_time,
-        end_time=span.end_time,
-        instrumentation_scope=span.instrumentation_scope,
-    )

@@ -6,129 +6,41 @@ says how it went. Leaves when that happens, and on which thread, to :mod:`stepsc
 """
 
 import asyncio
-import os
-import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
 
-from stepscope import wire
-from stepscope.bridge import Bridge
+from stepscope import apart, files, wire
 from stepscope.complaints import complaints
 from stepscope.names import Reason, State
+from stepscope.opened import Opened
 from stepscope.profilers import (
     AnyProfiler,
     Armed,
     AsyncProfiler,
     ForeignProfilerError,
+    LostError,
     NoArtifactError,
     Recording,
     Request,
     UnavailableError,
+    anywhere,
     is_sync,
 )
-from stepscope.watchdog import Watch
 
 ENGINE_DEADLINE = 30.0
 """Seconds for an engine's start or stop: writing its recording takes some; one that hangs must not hold the loop."""
 
-RECORD = "closed.json"
-"""The close record in the window's folder: what a sidecar that was away finds."""
+LOOP_DEADLINE = ENGINE_DEADLINE + 1.0
+"""Seconds for the same where another thread waits for the engine's event loop, which has to come to it first."""
 
 CANCELLED = "the task was cancelled while the engine's profiler was at it"
 """Why a window ends whose start or stop was awaited by a task that is no more."""
 
+LOOP_GONE = "the event loop that started the engine's profiler has ended, and only it could stop it"
+"""Why a window ends whose engine nobody can reach any more."""
+
 MAX_DETAIL = 300
 """Characters of an exception's message that leave the process."""
-
-
-@dataclass(kw_only=True, eq=False, slots=True)
-class Opened:
-    """
-    A window that records. Mutable: :mod:`stepscope.windows` guards it with its lock.
-    """
-
-    grant: wire.Grant
-    profiler: AnyProfiler
-    request: Request
-    armed: Armed
-    bridge: Bridge
-    watch: Watch
-    step: int
-    param_version: int
-    opened_unix_ns: int
-    stall: dict[str, float]
-    incomplete: str = ""
-    reason: str = ""
-    version: int | None = None
-    """In force at the boundary, once that has come."""
-    pending: tuple[str, str] | None = None
-    """Reason, and what will be missing: it is to end as soon as the right thread comes by."""
-    announced: bool = False
-    trace_id: str = ""
-    span_id: str = ""
-    metadata: Mapping[str, str] = field(default_factory=dict)
-    opener: threading.Thread = field(default_factory=threading.current_thread)
-    opener_id: int = field(default_factory=threading.get_native_id)
-    """The kernel's, because Python gives the one of a thread that ended to the next."""
-    loop: asyncio.AbstractEventLoop | None = None
-
-    @property
-    def mine(self) -> bool:
-        """
-        Whether this is the thread that opened it.
-        """
-        return self.opener_id == threading.get_native_id()
-
-    def describe(self) -> dict[str, str]:
-        """
-        What its recording says of itself.
-        """
-        return {
-            "stepscope.window": self.grant.window,
-            "stepscope.step": str(self.step),
-            "stepscope.param_version": str(self.param_version),
-            "stepscope.trace_id": self.trace_id,
-            "stepscope.span_id": self.span_id,
-        }
-
-    def started(self) -> wire.Started:
-        """
-        The message that it records.
-        """
-        return wire.Started(
-            window=self.grant.window,
-            trace_id=self.trace_id,
-            span_id=self.span_id,
-            opened_unix_ns=self.opened_unix_ns,
-            level=self.armed.level,
-            level_fallback=self.armed.fallback,
-            stall=dict(self.stall),
-        )
-
-    def listed(self) -> wire.OpenWindow:
-        """
-        The same for a sidecar that comes back.
-        """
-        return wire.OpenWindow(
-            window=self.grant.window,
-            step=self.step,
-            param_version=self.param_version,
-            tool=self.grant.tool,
-            level=self.armed.level,
-            folder=self.grant.folder,
-            opened_unix_ns=self.opened_unix_ns,
-            trace_id=self.trace_id,
-            span_id=self.span_id,
-            stall=dict(self.stall),
-        )
-
-    def failed(self, reason: str, detail: str) -> wire.Ended:
-        """
-        The message that it left no recording.
-        """
-        return ended(self.grant.window, reason, detail, self.stall)
 
 
 def start(profiler: AnyProfiler, request: Request, stall: dict[str, float]) -> Armed | wire.Ended:
@@ -136,6 +48,8 @@ def start(profiler: AnyProfiler, request: Request, stall: dict[str, float]) -> A
     Start ``profiler`` on this thread; adds the time it took to ``stall``.
     """
     if not is_sync(profiler):
+        if anywhere(profiler):
+            return apart.run(astart(profiler, request, stall))
         return ended(request.window, Reason.TOOL_UNAVAILABLE, "this profiler needs the async boundary calls", stall)
     before = time.perf_counter()
     try:
@@ -165,16 +79,23 @@ def stop(window: Opened, *, clock_ns: int) -> wire.Closed | wire.Ended:
     """
     End the marks, then stop the profiler on this thread, then write the close record.
     """
+    if not is_sync(window.profiler) and anywhere(window.profiler):
+        return apart.run(astop(window, clock_ns=clock_ns))
     marks = window.bridge.finish()
     if not is_sync(window.profiler):
-        return window.failed(Reason.STOP_ERROR, "this profiler needs the async boundary calls")
+        leaving = window.reason == Reason.PROCESS_EXIT
+        return failed(window, Reason.PROCESS_EXIT if leaving else Reason.STOP_ERROR, LOOP_GONE)
     before = time.perf_counter()
     try:
         recording = window.profiler.stop(window.request, keep=window.announced)
     except Exception as error:  # noqa: BLE001 - what a profiler raises must not reach training
         window.stall["stop"] = time.perf_counter() - before
-        return window.failed(_stop_reason(error), detail(error))
-    window.stall.update(recording.stall)
+        return failed(window, _stop_reason(error), detail(error))
+    took = time.perf_counter() - before
+    # A profiler may say that some of it was no stopping; what it says nothing of has kept the process all the same.
+    told = {phase: seconds for phase, seconds in recording.stall.items() if phase != "stop"}
+    stopping = max(recording.stall.get("stop", 0.0), took - sum(told.values()))
+    window.stall.update({**told, "stop": stopping})
     return _record(window, recording, marks.mirrored, marks.dropped, marks.continued, clock_ns)
 
 
@@ -190,7 +111,7 @@ async def astop(window: Opened, *, clock_ns: int) -> wire.Closed | wire.Ended:
         stopping = _engine(window.profiler).stop(window.request, keep=window.announced)
         recording = await asyncio.wait_for(stopping, ENGINE_DEADLINE)
     except Exception as error:  # noqa: BLE001 - what a profiler raises must not reach training
-        return window.failed(_stop_reason(error), detail(error))
+        return failed(window, _stop_reason(error), detail(error))
     finally:
         window.stall["stop"] = time.perf_counter() - before
     return _record(window, recording, marks.mirrored, marks.dropped, marks.continued, clock_ns)
@@ -206,15 +127,37 @@ def forsake(window: Opened, reason: str, why: str) -> wire.Ended:
             window.profiler.abandon()
         except Exception as error:  # noqa: BLE001 - nothing more can be done about it
             complaints.fault("abandoning a profiler", error)
-    return window.failed(reason, why)
+    return failed(window, reason, why)
+
+
+def size(window: Opened, closed: wire.Closed) -> int:
+    """
+    Bytes of the raw recording that ``window`` left, a file or all that is in a folder; 0 where that cannot be read.
+    """
+    path = window.request.folder / closed.artifact
+    if not closed.artifact or path.is_symlink():
+        return 0
+    files = path.rglob("*") if path.is_dir() else [path]
+    try:
+        return sum(file.lstat().st_size for file in files if file.is_file() and not file.is_symlink())
+    except OSError:
+        return 0
+
+
+def failed(window: Opened, reason: str, why: str) -> wire.Ended:
+    """
+    The message that ``window`` left no recording.
+    """
+    return ended(window.grant.window, reason, why, window.stall)
 
 
 def ended(window: str, reason: str, why: str, stall: Mapping[str, float]) -> wire.Ended:
     """
-    The message that a granted window left no recording.
+    The message that a granted window left no recording. A tool that cannot record here is no failure of the window's.
     """
     complaints.warn(f"window:{reason}", "no recording in window %s: %s: %s", window, reason, why)
-    return wire.Ended(window=window, state=State.FAILED, reason=reason, detail=why, stall=dict(stall))
+    state = State.DENIED if reason == Reason.TOOL_UNAVAILABLE else State.FAILED
+    return wire.Ended(window=window, state=state, reason=reason, detail=why, stall=dict(stall))
 
 
 def detail(error: Exception) -> str:
@@ -233,13 +176,15 @@ def _record(
     closed_unix_ns: int,
 ) -> wire.Closed | wire.Ended:
     if not window.announced:
-        return window.failed(Reason.NOT_STARTED, "its span never began")
+        return failed(window, Reason.NOT_STARTED, "its span never began")
+    if dropped:
+        complaints.warn("marks", "window %s does not list %d of its spans", window.grant.window, dropped)
     closed = wire.Closed(
         window=window.grant.window,
         reason=window.reason,
         version_at_close=window.param_version if window.version is None else window.version,
         opened_unix_ns=window.opened_unix_ns,
-        closed_unix_ns=closed_unix_ns,
+        closed_unix_ns=window.over_unix_ns or closed_unix_ns,
         artifact=recording.artifact,
         trace_id=window.trace_id,
         span_id=window.span_id,
@@ -247,22 +192,16 @@ def _record(
         stall=dict(window.stall),
         incomplete=window.incomplete,
         mirrored=mirrored,
-        mirrored_dropped=dropped,
         continued=continued,
         metadata=dict(window.metadata),
+        last_step=window.last_step,
     )
     try:
-        _write(window.request.folder / RECORD, wire.encode(closed))
+        files.replace(window.request.folder / wire.RECORD, wire.encode(closed))
     except OSError as error:
         # The message still goes out; only a sidecar that is away just now will not learn of the recording.
         complaints.warn("close record", "the record of window %s cannot be written: %s", closed.window, error)
     return closed
-
-
-def _write(path: Path, data: bytes) -> None:
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
-    partial.write_bytes(data)
-    partial.replace(path)
 
 
 def _engine(profiler: AnyProfiler) -> AsyncProfiler:
@@ -280,4 +219,6 @@ def _stop_reason(error: Exception) -> Reason:
         return Reason.FOREIGN_PROFILER
     if isinstance(error, NoArtifactError):
         return Reason.NO_ARTIFACT
+    if isinstance(error, LostError):
+        return Reason.PROCESS_LOST
     return Reason.STOP_TIMEOUT if isinstance(error, TimeoutError) else Reason.STOP_ERROR

@@ -17,11 +17,11 @@ from opentelemetry import trace
 
 from stepscope import names, propagation, registration
 from stepscope.complaints import complaints
-from stepscope.flow import adrive, drive
 from stepscope.nospan import NoSpan
 from stepscope.seam import SampleRow
 from stepscope.stepblock import StepBlock
 from stepscope.steptracer import StepTracer
+from stepscope.version import usable
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Link
@@ -51,7 +51,7 @@ def weights_published(version: int) -> None:
     Every live replica has acknowledged ``version``. The last call inside ``with step():``, on every rank.
     """
     if (session := registration.session) is not None:
-        drive(session.boundary.published(version), session.agent.windows)
+        session.drive(session.boundary.published(version))
 
 
 async def aweights_published(version: int) -> None:
@@ -59,7 +59,7 @@ async def aweights_published(version: int) -> None:
     The same inside ``async with step():``.
     """
     if (session := registration.session) is not None:
-        await adrive(session.boundary.published(version), session.agent.windows)
+        await session.adrive(session.boundary.published(version))
 
 
 def weights_loading() -> None:
@@ -67,7 +67,7 @@ def weights_loading() -> None:
     A replica has paused, and its weights are about to change.
     """
     if (session := registration.session) is not None:
-        drive(session.boundary.loading(), session.agent.windows)
+        session.drive(session.boundary.loading())
 
 
 async def aweights_loading() -> None:
@@ -75,7 +75,7 @@ async def aweights_loading() -> None:
     The same where the profiler is an engine's.
     """
     if (session := registration.session) is not None:
-        await adrive(session.boundary.loading(), session.agent.windows)
+        await session.adrive(session.boundary.loading())
 
 
 def weights_loaded(version: int) -> None:
@@ -83,7 +83,7 @@ def weights_loaded(version: int) -> None:
     A replica has the weights ``version`` and is about to resume; also after the initial load.
     """
     if (session := registration.session) is not None:
-        drive(session.boundary.loaded(version), session.agent.windows)
+        session.drive(session.boundary.loaded(version))
 
 
 async def aweights_loaded(version: int) -> None:
@@ -91,7 +91,7 @@ async def aweights_loaded(version: int) -> None:
     The same where the profiler is an engine's.
     """
     if (session := registration.session) is not None:
-        await adrive(session.boundary.loaded(version), session.agent.windows)
+        await session.adrive(session.boundary.loaded(version))
 
 
 def span(
@@ -114,16 +114,22 @@ def span(
     session = registration.session
     if session is None:
         return _NO_SPAN
-    merged = dict(attributes) if attributes else None
-    if bucket is not None or wait_for is not None:
-        merged = merged or {}
-        merged[BUCKET] = str(bucket or names.Bucket.IDLE)
-        if wait_for is not None:
-            merged[WAIT_FOR] = str(wait_for)
-    place = None
-    if after_version is not None:
-        place = session.spans.place_between(session.state.moment(after_version))
-    return session.span_type(session.spans, name, merged, links, place, request)
+    try:
+        merged = dict(attributes) if attributes else None
+        if bucket is not None or wait_for is not None:
+            merged = merged or {}
+            merged[BUCKET] = str(bucket or names.Bucket.IDLE)
+            if wait_for is not None:
+                merged[WAIT_FOR] = str(wait_for)
+        place = None
+        if after_version is not None and (after := usable(after_version)) is not None:
+            place = session.spans.place_between(session.state.moment(after))
+        elif after_version is not None:
+            complaints.warn("after_version", "after_version=%r is no version number; it is ignored", after_version)
+        return session.span_type(session.spans, str(name), merged, links, place, bool(request))
+    except Exception as error:  # noqa: BLE001 - must not reach the training loop
+        complaints.fault("span", error)
+        return _NO_SPAN
 
 
 def start_span(
@@ -157,7 +163,11 @@ def inject() -> dict[str, str]:
     session = registration.session
     if session is None:
         return {}
-    return propagation.carrier(session.spans.current())
+    try:
+        return propagation.carrier(session.spans.current())
+    except Exception as error:  # noqa: BLE001 - must not reach the training loop
+        complaints.fault("inject", error)
+        return {}
 
 
 @contextmanager
@@ -165,7 +175,7 @@ def attached(carrier: propagation.Carrier | None) -> Iterator[None]:
     """
     Make the span that ``carrier`` names the parent of spans begun inside. It does not change the process's step.
     """
-    remote = propagation.emitted(carrier) if registration.session is not None else None
+    remote = _named(carrier)
     if remote is None:
         yield
         return
@@ -173,14 +183,15 @@ def attached(carrier: propagation.Carrier | None) -> Iterator[None]:
     try:
         yield
     finally:
-        otel_context.detach(token)
+        propagation.leave(token)
 
 
 def link(carrier: propagation.Carrier | None) -> Link | None:
     """
     A link to the span that ``carrier`` names; None where there is none. ``span(links=…)`` skips Nones.
     """
-    return propagation.link(carrier) if registration.session is not None else None
+    remote = _named(carrier)
+    return None if remote is None else trace.Link(remote)
 
 
 def consumed(
@@ -195,7 +206,7 @@ def consumed(
     try:
         moment = session.state.now
         session.agent.samples(
-            step=moment.step, mini_batch=mini_batch, param_version=moment.param_version, rows=_rows(rows)
+            step=moment.step, mini_batch=int(mini_batch), param_version=moment.param_version, rows=_rows(rows)
         )
     except Exception as error:  # noqa: BLE001 - must not reach the training loop
         complaints.fault("consumed", error)
@@ -215,6 +226,14 @@ def current_version() -> int:
     return session.state.now.param_version if (session := registration.session) is not None else 0
 
 
+def timings() -> dict[str, float]:
+    """
+    What the last completed step of this process took, in seconds by kind of time, to log as metrics: a flat dictionary
+    whose keys begin with ``stepscope/``. Empty before the first such step, and while stepscope is off.
+    """
+    return session.timings.last() if (session := registration.session) is not None else {}
+
+
 def tracer() -> trace.Tracer:
     """
     A tracer for code that is written against the OpenTelemetry API; its spans know their step.
@@ -228,7 +247,7 @@ def start_profiling() -> dict[str, str]:
     """
     if (session := registration.session) is None:
         return _off()
-    drive(session.boundary.start_profiling(), session.agent.windows)
+    session.drive(session.boundary.start_profiling())
     return _outcome(session)
 
 
@@ -238,7 +257,7 @@ def stop_profiling() -> dict[str, str]:
     """
     if (session := registration.session) is None:
         return _off()
-    drive(session.boundary.stop_profiling(), session.agent.windows)
+    session.drive(session.boundary.stop_profiling())
     return _outcome(session)
 
 
@@ -248,7 +267,7 @@ async def astart_profiling() -> dict[str, str]:
     """
     if (session := registration.session) is None:
         return _off()
-    await adrive(session.boundary.start_profiling(), session.agent.windows)
+    await session.adrive(session.boundary.start_profiling(), begins=True)
     return _outcome(session)
 
 
@@ -258,8 +277,26 @@ async def astop_profiling() -> dict[str, str]:
     """
     if (session := registration.session) is None:
         return _off()
-    await adrive(session.boundary.stop_profiling(), session.agent.windows)
+    await session.adrive(session.boundary.stop_profiling())
     return _outcome(session)
+
+
+async def ashutdown(*, timeout: float = registration.EXIT_TIMEOUT) -> None:
+    """
+    ``shutdown()`` on the event loop of an engine whose profiler may be on: it is stopped first.
+    """
+    if (session := registration.session) is not None:
+        try:
+            await session.leave()
+        finally:
+            registration.shutdown(timeout=timeout)
+
+
+def otlp_endpoint() -> str:
+    """
+    Where an engine shall send its own spans: the base address of the sidecar's OTLP/HTTP receiver; "" for nowhere.
+    """
+    return session.agent.otlp_endpoint() if (session := registration.session) is not None else ""
 
 
 def register_profiler(profiler: object) -> None:
@@ -271,6 +308,19 @@ def register_profiler(profiler: object) -> None:
             session.agent.register_profiler(profiler)
         except Exception as error:  # noqa: BLE001 - must not reach the training loop
             complaints.fault("register_profiler", error)
+
+
+def _named(carrier: propagation.Carrier | None) -> trace.SpanContext | None:
+    """
+    The span that ``carrier`` names, if stepscope is on.
+    """
+    if registration.session is None:
+        return None
+    try:
+        return propagation.emitted(carrier)
+    except Exception as error:  # noqa: BLE001 - must not reach the training loop
+        complaints.fault("carrier", error)
+        return None
 
 
 def _rows(
@@ -292,6 +342,8 @@ def _rows(
 
 
 def _outcome(session: Session) -> dict[str, str]:
+    if session.boundary.refused:
+        return {"state": str(names.State.DENIED), "reason": str(session.boundary.refused), "window": ""}
     try:
         return dict(session.agent.windows.outcome())
     except Exception as error:  # noqa: BLE001 - must not reach the training loop
@@ -300,4 +352,6 @@ def _outcome(session: Session) -> dict[str, str]:
 
 
 def _off() -> dict[str, str]:
+    if registration.forked:
+        return {"state": str(names.State.DENIED), "reason": str(names.Reason.FORKED_CHILD), "window": ""}
     return {"state": "", "reason": "off", "window": ""}

@@ -36,6 +36,18 @@ class Identity:
     """A driver: it is known to the sidecar and passes the run on, but has no step of its own and never records."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Change:
+    """
+    A change of the selection while the run goes on. ``source`` is what made it, "" where that is not known.
+    """
+
+    steps: str
+    revision: int
+    stopped: bool
+    source: str = ""
+
+
 class WindowsSeam(Protocol):
     """
     The windows of this process. No method raises; all are called on the thread of the boundary call.
@@ -52,12 +64,16 @@ class WindowsSeam(Protocol):
         What became of the window asked for last: its ``state``, ``reason`` and ``window`` (id), each maybe empty.
         """
 
-    def open(self, *, step: int, param_version: int, forced: bool = False, late: bool = False) -> bool:
+    def open(
+        self, *, step: int, param_version: int, forced: bool = False, late: bool = False, roaming: bool = False
+    ) -> bool:
         """
         Ask for a window and start its profiler; whether it records.
         """
 
-    async def aopen(self, *, step: int, param_version: int, forced: bool = False, late: bool = False) -> bool:
+    async def aopen(
+        self, *, step: int, param_version: int, forced: bool = False, late: bool = False, roaming: bool = False
+    ) -> bool:
         """
         The same, where the profiler's start may be a coroutine.
         """
@@ -77,14 +93,43 @@ class WindowsSeam(Protocol):
         The same, where the profiler's stop may be a coroutine.
         """
 
-    def span_started(self, span_id: int, name: str) -> None:
+    def carries(self, step: int) -> bool:
         """
-        A span has begun on this thread while a window records.
+        Whether the window that records may go on into ``step``.
         """
 
-    def span_ended(self, span_id: int) -> None:
+    def extend(self, *, step: int, trace_id: str, span_id: str) -> None:
         """
-        A span has ended on this thread while a window records, or one that was told to :meth:`span_started`.
+        It has gone on into ``step``, whose process's span has begun; ids in hex.
+        """
+
+    def linger(self, *, version: int, incomplete: str = "") -> bool:
+        """
+        The step is over and nothing more is mirrored, but the profiler is left running for now; whether it is. What
+        records goes on until :meth:`resume`, or a close, which finds the step's version, reason and flaw noted.
+        """
+
+    @property
+    def lingering(self) -> bool:
+        """
+        Whether a profiler runs whose step is over.
+        """
+
+    def resume(self) -> None:
+        """
+        Work is about to go on: stop what lingers as soon as it has.
+        """
+
+    def span_started(self, span_id: int, name: str) -> int:
+        """
+        A span has begun on this thread while a window records: when its mark on the timeline did, in nanoseconds since
+        1970; 0 where it has none.
+        """
+
+    def span_ended(self, span_id: int) -> int:
+        """
+        A span has ended on this thread while a window records, or one that was told to :meth:`span_started`: when its
+        mark did, or 0.
         """
 
 
@@ -104,9 +149,14 @@ class AgentSeam(Protocol):
         Whether ``step`` is selected, from the local copy of the selection.
         """
 
-    def entered(self, step: int, version: int) -> None:
+    def records(self, step: int) -> bool:
         """
-        The process entered ``step`` with ``version`` in force.
+        Whether ``step`` is selected and recording is not stopped.
+        """
+
+    def entered(self, step: int, version: int, update_delay: float = 0.0) -> None:
+        """
+        The process entered ``step`` with ``version`` in force; profiling kept the update waiting for so many seconds.
         """
 
     def step_closed(self, step: int, partial: bool = False, version: int | None = None) -> None:
@@ -122,6 +172,11 @@ class AgentSeam(Protocol):
     def dropped(self, counts: Mapping[str, int]) -> None:
         """
         Spans that could not be delivered, by reason, since last told.
+        """
+
+    def take_stall(self) -> Mapping[str, float]:
+        """
+        Seconds by phase that the windows which have ended since the last call kept this process from its work.
         """
 
     def otlp_endpoint(self) -> str:

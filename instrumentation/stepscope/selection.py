@@ -15,10 +15,16 @@ GRAMMAR = "N, N-M (inclusive), every:K, every:K@S, vN (the step while version N 
 RANK_GRAMMAR = "0, 0-3, all, or by role: trainer=0-3,rollouter=0; a role's ranks may be joined by +: trainer=0+2"
 """Shown in every error about a rank selection."""
 
-_NUMBER = re.compile(r"-?\d+")
-_RANGE = re.compile(r"(\d+)\s*-\s*(\d+)")
-_EVERY = re.compile(r"every:(\d+)(?:@(\d+))?")
-_VERSION = re.compile(r"v(\d+)")
+SHOWN = 100
+"""Characters of what cannot be read that an error repeats."""
+
+_N = r"\d{1,18}"
+"""Fits into 64 bits. Python itself refuses numbers of some thousand digits, with an error of its own."""
+
+_NUMBER = re.compile(rf"-?{_N}")
+_RANGE = re.compile(rf"({_N})\s*-\s*({_N})")
+_EVERY = re.compile(rf"every:({_N})(?:@({_N}))?")
+_VERSION = re.compile(rf"v({_N})")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,9 +67,9 @@ class Selection:
             elif match := _VERSION.fullmatch(part):
                 ranges.append((int(match[1]) + 1, int(match[1]) + 1))
             elif not part:
-                raise SelectionError(f"steps {text!r}: an empty part between commas; the grammar is {GRAMMAR}")
+                raise SelectionError(f"steps {text!r:.{SHOWN}}: an empty part between commas; the grammar is {GRAMMAR}")
             else:
-                raise SelectionError(f"steps {part!r} cannot be read; the grammar is {GRAMMAR}")
+                raise SelectionError(f"steps {part!r:.{SHOWN}} cannot be read; the grammar is {GRAMMAR}")
         return cls(text=",".join(parts), ranges=tuple(ranges), every=tuple(every))
 
     def __contains__(self, step: int) -> bool:
@@ -128,6 +134,9 @@ class Ranks:
             if separator:
                 if not role.strip():
                     raise SelectionError(f"ranks {part!r}: no role before '='; the grammar is {RANK_GRAMMAR}")
+                if role.strip() in roles:
+                    joined = f"join its ranks by +: {role.strip()}=0+2"
+                    raise SelectionError(f"ranks {text!r:.{SHOWN}}: {role.strip()!r} is named twice; {joined}")
                 roles[role.strip()] = _ranks(value.strip(), part)
             else:
                 ranks = _ranks(part, part)
@@ -147,9 +156,9 @@ def _ranks(value: str, part: str) -> tuple[tuple[int, int], ...] | None:
         return None
     ranges = []
     for item in value.split("+"):
-        match = _RANGE.fullmatch(item) or re.fullmatch(r"(\d+)", item)
+        match = _RANGE.fullmatch(item) or re.fullmatch(rf"({_N})", item)
         if not match:
-            raise SelectionError(f"ranks {part!r} cannot be read; the grammar is {RANK_GRAMMAR}")
+            raise SelectionError(f"ranks {part!r:.{SHOWN}} cannot be read; the grammar is {RANK_GRAMMAR}")
         first, last = int(match[1]), int(match[match.re.groups])
         if first > last:
             raise SelectionError(f"ranks {part!r}: {first} is after {last}; write {last}-{first}")
@@ -157,19 +166,19 @@ def _ranks(value: str, part: str) -> tuple[tuple[int, int], ...] | None:
     return tuple(ranges)
 
 
-def by_role(text: str, *, what: str, allowed: frozenset[str] | None = None) -> dict[str, str]:
+def by_role(text: str, *, what: str) -> dict[str, str]:
     """
-    One value for all roles (key ``""``), or one for each role: ``torch`` or ``trainer=torch,rollouter=torch``.
+    One value for all roles (key ``""``), or one for each role: ``torch`` or ``trainer=torch,rollouter=vllm``.
 
     Raises:
-        SelectionError: a part is empty, or its value is not among ``allowed``.
+        SelectionError: a part is empty, or a role is named twice.
     """
     values: dict[str, str] = {}
     for part in (part.strip() for part in text.split(",")):
         role, separator, value = part.rpartition("=")
         if not value or (separator and not role):
             raise SelectionError(f"{what} {text!r}: {part!r} is not VALUE or ROLE=VALUE")
-        if allowed is not None and value not in allowed:
-            raise SelectionError(f"{what} {value!r} is unknown; known are {', '.join(sorted(allowed))}")
+        if role in values:
+            raise SelectionError(f"{what} {text!r}: two values for {role or 'all roles'}")
         values[role] = value
     return values

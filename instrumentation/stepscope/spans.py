@@ -6,7 +6,6 @@ Owns the place of a span in the run. Leaves ids, limits and what happens at star
 """
 
 import os
-import re
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -14,32 +13,30 @@ from opentelemetry import context as otel_context
 from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.sdk.trace import Span as SdkSpan
-from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode
+from opentelemetry.trace import Link, SpanContext, SpanKind
 from opentelemetry.util.types import Attributes, AttributeValue
 
 from stepscope import ids, names, propagation, provider
+from stepscope.failures import record_error as record_error
+from stepscope.news import News
 from stepscope.place import Place, Requests
-from stepscope.seam import Identity, LiveSpan, WindowsSeam
+from stepscope.seam import Change, Identity, LiveSpan, WindowsSeam
 from stepscope.settings import Settings
 from stepscope.version import Moment
 
 SCOPE = "stepscope"
 """Name of the instrumentation scope of every span of ours."""
 
-MAX_MESSAGE = 300
-"""Characters of an exception's message that go into a span."""
-
 OUTSIDE = frozenset({str(names.VALIDATE), str(names.CHECKPOINT_SAVE)})
 """Spans that must not lie in a window."""
 
+PARAM_VERSION = str(names.PARAM_VERSION)
 STEP = str(names.STEP)
 BUCKET = str(names.BUCKET)
 WAIT_FOR = str(names.WAIT_FOR)
 
 PLACE = otel_context.create_key("stepscope-place")
 """Under it a context carries the place of a span that was given its version: what is below has it too."""
-
-_FOLDERS = re.compile(r"(?:/[^\s/'\":]+)+/")
 
 
 class Selected(Protocol):
@@ -84,6 +81,7 @@ class Spans:
         self._tracer = provider.make(live=self._live, ids_=self._ids, resource=self._resource).get_tracer(SCOPE)
         self._ratio = provider.request_ratio(os.environ)
         self._requests = Requests(moment.step)
+        self._news = News()
         self.windows = windows
         self.flaw = ""
         """Why what records now will not hold the whole of its step, as far as spans tell."""
@@ -96,7 +94,7 @@ class Spans:
         What every span of ``moment`` carries.
         """
         tags: dict[str, AttributeValue] = {
-            provider.PARAM_VERSION: moment.param_version,
+            PARAM_VERSION: moment.param_version,
             STEP: moment.step,
             str(names.ROLE): self._identity.role,
             str(names.RANK): self._identity.rank,
@@ -115,6 +113,19 @@ class Spans:
             is_remote=True,
             trace_flags=trace.TraceFlags(trace.TraceFlags.SAMPLED),
         )
+
+    def sample(self, step: int, name: str) -> SpanContext:
+        """
+        The context of the span of sample ``name`` that began in ``step``, known without having been told.
+        """
+        root = self.root(step)
+        return SpanContext(root.trace_id, ids.sample_span_id(self._attempt, name), True, root.trace_flags)
+
+    def call_next(self, context: SpanContext) -> None:
+        """
+        The next span that this thread begins in that trace has the id of ``context``.
+        """
+        self._ids.force(trace_id=context.trace_id, span_id=context.span_id)
 
     def place_between(self, moment: Moment) -> Place:
         """
@@ -136,6 +147,7 @@ class Spans:
         outside = self.place_between(moment)
         span = self._tracer.start_span(names.RL_STEP_PROCESS, outside.context, attributes=outside.tags)
         self.worked = max(self.worked, moment.step)
+        self._news.begin(span)
         context = span.get_span_context()
         self.place = self._place(moment, context if context.is_valid else outside.parent)
         return span
@@ -145,6 +157,7 @@ class Spans:
         End what :meth:`begin_process` began; spans without a parent are children of the root again.
         """
         place = self.place
+        self._news.end()
         if place.requests.untraced:
             span.set_attribute(names.REQUESTS_UNTRACED, place.requests.untraced)
         if partial:
@@ -153,6 +166,12 @@ class Spans:
             record_error(span, error)
         span.end()
         self.place = self.place_between(place.moment)
+
+    def news(self, change: Change) -> None:
+        """
+        The selection has changed: the process's span says so, this step's or the next one's. From any thread.
+        """
+        self._news.tell(change)
 
     def emit_root(self, moment: Moment, *, start_ns: int, end_ns: int, partial: bool = False) -> None:
         """
@@ -168,7 +187,7 @@ class Spans:
         name: str,
         *,
         attributes: Attributes = None,
-        links: Sequence[Link] = (),
+        links: Sequence[Link | None] = (),
         place: Place | None = None,
         request: bool = False,
         context: Context | None = None,
@@ -179,16 +198,15 @@ class Spans:
         Begin a span: below the current span of ours, else below the process's step, else (``place``) below that root.
         """
         within: Context | None
+        # Not None, and nothing else that only the export would stumble over.
+        pointed = [link for link in links if isinstance(link, Link)] if links else ()
         if context is None:
             context = otel_context.get_current()
         current = trace.get_current_span(context)
         if place is not None:
             within = place.context
         else:
-            place = self.place
-            told = context.get(PLACE)
-            if isinstance(told, Place) and told.version > place.version:
-                place = told
+            place = self.placed(context)
             if current is trace.INVALID_SPAN:
                 within = place.context
             elif isinstance(current, Untraced):
@@ -199,16 +217,23 @@ class Spans:
             self.flaw = self.flaw or names.Incomplete.VALIDATION_INSIDE
         if self.worked < place.step:
             self.worked = place.step
-        if request and (span := self._beyond_budget(name, place, attributes, links, kind, start_time)):
+        if request and (span := self._beyond_budget(name, place, attributes, pointed, kind, start_time)):
             return span
         return self._tracer.start_span(
             name,
             within,
             kind,
             {**place.tags, **attributes} if attributes else place.tags,
-            links,
+            pointed,
             start_time,
         )
+
+    def placed(self, context: Context | None = None) -> Place:
+        """
+        The place of what is begun in ``context``: the process's, unless work there was given a later version.
+        """
+        told = otel_context.get_value(PLACE, context)
+        return told if isinstance(told, Place) and told.version > self.place.version else self.place
 
     def current(self) -> SpanContext:
         """
@@ -271,18 +296,3 @@ class Spans:
         return Untraced(
             SpanContext(trace_id=place.parent.trace_id, span_id=self._ids.generate_span_id(), is_remote=False)
         )
-
-
-def record_error(span: trace.Span, error: BaseException, *, event: bool = True, status: bool = True) -> None:
-    """
-    Say on ``span`` that ``error`` ended it: its type and the head of its message, without stack and folders.
-
-    A stack trace holds paths of the host, and what a span holds leaves the machine.
-    """
-    message = _FOLDERS.sub("…/", str(error))[:MAX_MESSAGE]
-    kind = type(error)
-    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-    if event:
-        span.add_event("exception", {"exception.type": name, "exception.message": message})
-    if status:
-        span.set_status(Status(StatusCode.ERROR, f"{name}: {message}"))

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from stepscope import registration
 from stepscope.complaints import complaints
-from stepscope.flow import adrive, drive
 
 if TYPE_CHECKING:
     from stepscope.session import Session
@@ -31,7 +30,13 @@ class StepBlock:
         Enter the step: open its window if one is due.
         """
         if (session := self._take()) is not None:
-            drive(session.boundary.enter(self._profile), session.agent.windows)
+            try:
+                session.drive(session.boundary.enter(self._profile))
+            except BaseException as error:
+                # A signal's: what is not entered is never left.
+                self._session = None
+                session.drive(session.boundary.leave(error))
+                raise
         return self
 
     def __exit__(
@@ -41,14 +46,14 @@ class StepBlock:
         Leave the step; after ``weights_published()`` nothing is left to do.
         """
         if (session := self._give()) is not None:
-            drive(session.boundary.leave(error), session.agent.windows)
+            session.drive(session.boundary.leave(error))
 
     async def __aenter__(self) -> StepBlock:
         """
         Enter the step, awaiting the start of an engine's profiler.
         """
         if (session := self._take()) is not None:
-            await adrive(session.boundary.enter(self._profile), session.agent.windows)
+            await session.adrive(session.boundary.enter(self._profile), begins=True)
         return self
 
     async def __aexit__(
@@ -58,12 +63,16 @@ class StepBlock:
         Leave the step, awaiting the stop of an engine's profiler.
         """
         if (session := self._give()) is not None:
-            await adrive(session.boundary.leave(error), session.agent.windows)
+            await session.adrive(session.boundary.leave(error))
 
     def _take(self) -> Session | None:
         session = registration.session
         if session is not None and session.state.inside:
-            complaints.warn("nested step", "step() inside a step: the inner one is ignored")
+            if session.boundary.adopt():
+                # A call has put the process into its step: it goes on, as its own.
+                self._session = session
+            else:
+                complaints.warn("nested step", "step() inside a step: the inner one is ignored")
             return None
         self._session = session
         return session

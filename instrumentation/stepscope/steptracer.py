@@ -17,7 +17,7 @@ from opentelemetry.trace import Link, SpanKind
 from opentelemetry.util._decorator import _agnosticcontextmanager
 from opentelemetry.util.types import Attributes
 
-from stepscope import registration
+from stepscope import propagation, registration
 from stepscope.complaints import complaints
 
 
@@ -45,7 +45,7 @@ class StepTracer(trace.Tracer):
             return trace.INVALID_SPAN
         try:
             return session.spans.begin(
-                name, attributes=attributes, links=links or (), context=context, kind=kind, start_time=start_time
+                str(name), attributes=attributes, links=links or (), context=context, kind=kind, start_time=start_time
             )
         except Exception as error:  # noqa: BLE001 - must not reach the training loop
             complaints.fault("tracer", error)
@@ -75,7 +75,7 @@ class StepTracer(trace.Tracer):
             _record(span, error, record_exception=record_exception, set_status=set_status_on_exception)
             raise
         finally:
-            otel_context.detach(token)
+            propagation.leave(token)
             if end_on_exit:
                 span.end()
 

@@ -27,7 +27,7 @@ class SpanTagger(SpanProcessor):
             return
         try:
             if span.is_recording():
-                span.set_attributes(session.spans.place.tags)
+                span.set_attributes(session.spans.placed(parent_context).tags)
         except Exception as error:  # noqa: BLE001 - an exception here would reach the training loop
             complaints.fault("tagger", error)
 

@@ -14,7 +14,7 @@ and keeps a list of what was asked of it.
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -79,7 +79,14 @@ class FakeWindows:
 
     def __init__(self, *, grant: bool = True, calls: list[tuple[str, dict[str, object]]] | None = None) -> None:
         self.recording = False
+        self.lingering = False
+        self.last = 0
+        """The last step of the window that was opened last."""
+        self.continuous = False
+        """Whether windows go on into the next step."""
         self.grant = grant
+        self.marks = (0, 0)
+        """When the marks of all spans begin and end, in nanoseconds since 1970; 0: spans have none."""
         self.calls = calls if calls is not None else []
 
     def names(self) -> list[str]:
@@ -100,19 +107,23 @@ class FakeWindows:
         """
         return {"state": "recording" if self.recording else "", "reason": "", "window": ""}
 
-    def open(self, *, step: int, param_version: int, forced: bool = False, late: bool = False) -> bool:
+    def open(
+        self, *, step: int, param_version: int, forced: bool = False, late: bool = False, roaming: bool = False
+    ) -> bool:
         """
         Grant, unless told not to.
         """
         self.calls.append(("open", {"step": step, "param_version": param_version, "forced": forced, "late": late}))
-        self.recording = self.grant
+        self.recording, self.last = self.grant, step
         return self.grant
 
-    async def aopen(self, *, step: int, param_version: int, forced: bool = False, late: bool = False) -> bool:
+    async def aopen(
+        self, *, step: int, param_version: int, forced: bool = False, late: bool = False, roaming: bool = False
+    ) -> bool:
         """
         The same.
         """
-        return self.open(step=step, param_version=param_version, forced=forced, late=late)
+        return self.open(step=step, param_version=param_version, forced=forced, late=late, roaming=roaming)
 
     def started(self, *, trace_id: str, span_id: str) -> None:
         """
@@ -125,7 +136,7 @@ class FakeWindows:
         Note it, if anything records.
         """
         if self.recording:
-            self.recording = False
+            self.recording = self.lingering = False
             self.calls.append(("close", {"version": version, "reason": str(reason), "incomplete": str(incomplete)}))
 
     async def aclose(self, *, version: int, reason: str = "boundary", incomplete: str = "") -> None:
@@ -134,17 +145,49 @@ class FakeWindows:
         """
         self.close(version=version, reason=reason, incomplete=incomplete)
 
-    def span_started(self, span_id: int, name: str) -> None:
+    def carries(self, step: int) -> bool:
+        """
+        Whether it was told to be continuous, and records.
+        """
+        return self.continuous and self.recording and not self.lingering and step in {self.last, self.last + 1}
+
+    def extend(self, *, step: int, trace_id: str, span_id: str) -> None:
         """
         Note it.
+        """
+        self.last = step
+        self.calls.append(("extend", {"step": step, "trace_id": trace_id, "span_id": span_id}))
+
+    def linger(self, *, version: int, incomplete: str = "") -> bool:
+        """
+        Note it, if anything records.
+        """
+        if self.recording:
+            self.lingering = True
+            self.calls.append(("linger", {"version": version, "incomplete": str(incomplete)}))
+        return self.lingering
+
+    def resume(self) -> None:
+        """
+        Stop what lingers at once.
+        """
+        if self.lingering:
+            self.recording = self.lingering = False
+            self.calls.append(("resume", {}))
+
+    def span_started(self, span_id: int, name: str) -> int:
+        """
+        Note it; its mark begins at ``marks[0]``.
         """
         self.calls.append(("span_started", {"span_id": span_id, "name": name}))
+        return self.marks[0]
 
-    def span_ended(self, span_id: int) -> None:
+    def span_ended(self, span_id: int) -> int:
         """
-        Note it.
+        Note it; its mark ends at ``marks[1]``.
         """
         self.calls.append(("span_ended", {"span_id": span_id}))
+        return self.marks[1]
 
 
 class FakeAgent:
@@ -160,6 +203,12 @@ class FakeAgent:
         self.profilers: list[object] = []
         self.endpoint = ""
         self.closed = False
+        self.stopped = False
+        """Whether recording is stopped, whatever is selected."""
+        self.stall: dict[str, float] = {}
+        """Seconds by phase that the next step is told of."""
+        self.update_delay = 0.0
+        """Seconds that updates were told to have waited for profiling."""
         self._selected = frozenset(selected)
 
     def selected(self, step: int) -> bool:
@@ -168,10 +217,17 @@ class FakeAgent:
         """
         return step in self._selected
 
-    def entered(self, step: int, version: int) -> None:
+    def records(self, step: int) -> bool:
+        """
+        The same, unless it was told to be stopped.
+        """
+        return not self.stopped and self.selected(step)
+
+    def entered(self, step: int, version: int, update_delay: float = 0.0) -> None:
         """
         Note it.
         """
+        self.update_delay += update_delay
         self.calls.append(("entered", {"step": step, "version": version}))
 
     def step_closed(self, step: int, partial: bool = False, version: int | None = None) -> None:
@@ -193,6 +249,13 @@ class FakeAgent:
         """
         for reason, count in counts.items():
             self.drops[reason] = self.drops.get(reason, 0) + count
+
+    def take_stall(self) -> Mapping[str, float]:
+        """
+        What was put into ``stall``, once.
+        """
+        taken, self.stall = self.stall, {}
+        return taken
 
     def otlp_endpoint(self) -> str:
         """
@@ -250,6 +313,7 @@ def capture_spans(
     selected: Iterable[int] = (),
     grant: bool = True,
     request_spans: int | None = None,
+    stop_after: bool = False,
     attempt: str = "attempt",
     clock: Callable[[], int] = time.time_ns,
 ) -> Iterator[Captured]:
@@ -259,9 +323,9 @@ def capture_spans(
     ``init()`` in the tested code has to be left out. What was in force before is in force again afterwards. Leaving
     ends what is open, as leaving a process does.
     """
-    settings = Settings(run="test", attempt=attempt, directory=Path("runs"))
+    settings = Settings(run="test", attempt=attempt, directory=Path("runs"), stop_after=stop_after)
     if request_spans is not None:
-        settings = Settings(run="test", attempt=attempt, directory=Path("runs"), request_spans=request_spans)
+        settings = replace(settings, request_spans=request_spans)
     agent = FakeAgent(selected=selected, grant=grant)
     captured = Captured(agent=agent)
     identity = Identity(role=role, rank=rank, param_version=param_version, total_steps=total_steps)

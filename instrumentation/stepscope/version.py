@@ -4,6 +4,7 @@ The process's place in the run: which param_version is in force, which step runs
 Pure: decides what a boundary call means; :mod:`stepscope.boundary` acts on it. ``step = param_version + 1`` always.
 """
 
+import operator
 from dataclasses import dataclass
 from enum import Enum
 
@@ -37,6 +38,19 @@ class Verdict(Enum):
     REPEAT = "repeat"
     JUMP = "jump"
     UNUSABLE = "unusable"
+
+
+def usable(version: object) -> int | None:
+    """
+    The number that ``version`` is, if it can be a version's.
+    """
+    if isinstance(version, bool) or not hasattr(version, "__index__"):
+        return None
+    try:
+        told = operator.index(version)
+    except Exception:  # noqa: BLE001 - an array's, of anybody's making, says only then that it is no number
+        return None
+    return told if 0 <= told < MAX_VERSION else None
 
 
 class StepState:
@@ -84,10 +98,8 @@ class StepState:
         """
         What ``version``, told by a boundary call, means; and the version to take (the present one if unusable).
         """
-        if isinstance(version, bool) or not hasattr(version, "__index__"):
-            return Verdict.UNUSABLE, self._now.param_version
-        told = int(version.__index__())
-        if not 0 <= told < MAX_VERSION:
+        told = usable(version)
+        if told is None:
             return Verdict.UNUSABLE, self._now.param_version
         if told == self._now.param_version:
             return Verdict.REPEAT, told

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from stepscope.complaints import complaints
 from stepscope.names import Reason
+from stepscope.tally import Bell
 from stepscope.wire import Caps
 
 MEMORY_INTERVAL = 0.5
@@ -36,11 +37,20 @@ def resident() -> int:
 
 class Watch:
     """
-    The bounds of one window. ``marks`` counts its mirrored spans; operators are not counted, memory stands for them.
+    The bounds of one window. ``marks`` counts its mirrored spans; what its operators take is reckoned by ``pace``, the
+    bytes in a second of the recording before it. Where that is unknown, memory stands for them.
     """
 
-    def __init__(self, caps: Caps, *, marks: Callable[[], int], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        caps: Caps,
+        *,
+        marks: Callable[[], int],
+        pace: float = 0.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._caps = caps
+        self._pace = pace
         self._marks = marks
         self._clock = clock
         self._since = clock()
@@ -51,9 +61,10 @@ class Watch:
         The bound that has been passed, if any.
         """
         caps = self._caps
-        if caps.seconds and self._clock() - self._since >= caps.seconds:
+        lasted = self._clock() - self._since
+        if caps.seconds and lasted >= caps.seconds:
             return Reason.CAP_SECONDS
-        if caps.bytes and self._marks() * MARK_BYTES >= caps.bytes:
+        if caps.bytes and max(self._marks() * MARK_BYTES, self._pace * lasted) >= caps.bytes:
             return Reason.CAP_BYTES
         if caps.memory and resident() - self._resident >= caps.memory:
             return Reason.MEMORY_GUARD
@@ -77,7 +88,7 @@ class Watchdog:
 
     def __init__(self, look: Callable[[], float | None]) -> None:
         self._look = look
-        self._event = threading.Event()
+        self._bell = Bell()
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -88,22 +99,21 @@ class Watchdog:
         if self._thread is None and not self._over.is_set():
             self._thread = threading.Thread(target=self._run, name="stepscope-watchdog", daemon=True)
             self._thread.start()
-        self._event.set()
+        self._bell.ring()
 
     def close(self, timeout: float) -> None:
         """
         End the thread; what it is doing now is waited for, for ``timeout`` seconds.
         """
         self._over.set()
-        self._event.set()
+        self._bell.ring()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(timeout)
 
     def _run(self) -> None:
         pause: float | None = None
         while not self._over.is_set():
-            self._event.wait(pause)
-            self._event.clear()
+            self._bell.wait(pause)
             if self._over.is_set():
                 return
             try:

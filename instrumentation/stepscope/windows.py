@@ -7,19 +7,23 @@ Owns the order of what happens to a window here, and on which thread. Read :meth
 """
 
 import asyncio
-import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
-from stepscope import interrupts, recorder, wire
-from stepscope.bridge import Bridge, Marker, alive
+from stepscope import interrupts, loops, recorder, wire
 from stepscope.complaints import complaints
-from stepscope.grant import Asked, Control, Granted, Place, ask
+from stepscope.grant import Asked, Control, Granted, ask
 from stepscope.names import Incomplete, Reason, State
+from stepscope.opened import Opened, opened
+from stepscope.pace import Paces
 from stepscope.profilers import Armed, Registry, is_sync
-from stepscope.recorder import ENGINE_DEADLINE, Opened
 from stepscope.seam import LiveSpans
-from stepscope.watchdog import Watch, Watchdog
+from stepscope.slot import Slot
+from stepscope.watchdog import Watchdog
+
+RESUMED = 1.0
+"""Seconds after an update in which a replica that has requests begins one: without one there is nothing to wait for."""
 
 
 class Windows:
@@ -46,62 +50,64 @@ class Windows:
         self._world_size = world_size
         self._clock = clock
         self._monotonic = monotonic
-        self._lock = threading.Lock()
-        self._window: Opened | None = None
-        self._closing: Opened | None = None
-        self._idle = threading.Event()
-        self._idle.set()
-        self._early_stop: tuple[str, str] | None = None
-        self._outcome: dict[str, str] = {"state": "", "reason": "", "window": ""}
+        self._slot = Slot()
+        self._paces = Paces()
         self._watchdog = Watchdog(self._look)
         self._dead = False
         self.live_spans = live_spans
-        self.recording = False
-        """Whether a window records now. Read on every span."""
-        self.other_thread = False
-        """Boundary calls may come on other threads than the one that opened: no thread-bound level is used then."""
+
+    @property
+    def recording(self) -> bool:
+        """
+        Whether a window records now. Read on every span.
+        """
+        return self._slot.window is not None
 
     def outcome(self) -> Mapping[str, str]:
         """
         What became of the window asked for last.
         """
-        return dict(self._outcome)
+        return dict(self._slot.outcome)
 
     def listed(self) -> list[wire.OpenWindow]:
         """
         The window that is open, to be told when registering again.
         """
-        with self._lock:
-            return [window.listed() for window in (self._window, self._closing) if window is not None]
+        return self._slot.listed()
 
     # Boundary calls --------------------------------------------------------------------------------------------
 
-    def open(self, *, step: int, param_version: int, forced: bool = False, late: bool = False) -> bool:
+    def open(
+        self, *, step: int, param_version: int, forced: bool = False, late: bool = False, roaming: bool = False
+    ) -> bool:
         """
         Ask for a window and start its profiler on this thread; whether it records.
         """
         try:
             with interrupts.held():
-                granted = self._ask(step=step, param_version=param_version, forced=forced, late=late)
+                granted = self._ask(Asked(step, param_version, forced, late, roaming))
                 if granted is not None:
                     return self._begin(granted, recorder.start(granted.profiler, granted.request, granted.stall))
         except Exception as error:  # noqa: BLE001 - training goes on unrecorded
             complaints.fault("opening a window", error)
         return False
 
-    async def aopen(self, *, step: int, param_version: int, forced: bool = False, late: bool = False) -> bool:
+    async def aopen(
+        self, *, step: int, param_version: int, forced: bool = False, late: bool = False, roaming: bool = False
+    ) -> bool:
         """
         The same for a profiler whose start is a coroutine; any other is started on this thread.
         """
         try:
             with interrupts.held():
-                granted = self._ask(step=step, param_version=param_version, forced=forced, late=late)
+                granted = self._ask(Asked(step, param_version, forced, late, roaming))
                 if granted is None:
                     return False
                 if is_sync(granted.profiler):
                     return self._begin(granted, recorder.start(granted.profiler, granted.request, granted.stall))
             try:
-                armed = await recorder.astart(granted.profiler, granted.request, granted.stall)
+                with self._slot.starting():
+                    armed = await recorder.astart(granted.profiler, granted.request, granted.stall)
             except BaseException:
                 self._tell(recorder.ended(granted.grant.window, Reason.START_ERROR, recorder.CANCELLED, granted.stall))
                 raise
@@ -115,11 +121,9 @@ class Windows:
         The process's span has begun: the window belongs to it.
         """
         try:
-            with self._lock:
-                window = self._window
-                if window is None or window.announced:
-                    return
-                window.trace_id, window.span_id, window.announced = trace_id, span_id, True
+            window = self._slot.announce(trace_id=trace_id, span_id=span_id)
+            if window is None:
+                return
             window.metadata = {**self._control.metadata(), **window.describe()}
             if is_sync(window.profiler):
                 window.profiler.describe(window.metadata)
@@ -130,10 +134,11 @@ class Windows:
 
     def close(self, *, version: int, reason: str = Reason.BOUNDARY, incomplete: str = "") -> None:
         """
-        Stop what records, if anything does. On a thread that must not stop it: leave that to the one that may.
+        Stop what records, if anything does. On a thread that must not stop it: leave that to the one that may. What
+        only an event loop may stop is stopped there, and waited for unless this is the loop's own thread.
         """
         with interrupts.held():
-            window = self._take(version=version, reason=reason, incomplete=incomplete, boundary=True)
+            window = self._slot.take(version=version, reason=reason, incomplete=incomplete, boundary=True)
             if window is not None:
                 self._finish(window)
 
@@ -142,69 +147,106 @@ class Windows:
         The same for a profiler whose stop is a coroutine.
         """
         with interrupts.held():
-            window = self._take(version=version, reason=reason, incomplete=incomplete, boundary=True)
-            if window is None:
-                return
-            if is_sync(window.profiler):
+            window = self._slot.take(version=version, reason=reason, incomplete=incomplete, boundary=True)
+            if window is not None and is_sync(window.profiler):
                 self._finish(window)
                 return
+        if window is not None:
+            loop = window.engine_loop or asyncio.get_running_loop()
+            await loops.within(self._afinish(window), loop, timeout=recorder.LOOP_DEADLINE)
+
+    def carries(self, step: int) -> bool:
+        """
+        Whether the window that records may go on into ``step``.
+        """
+        window = self._slot.window
+        return window is not None and window.carries(step)
+
+    def extend(self, *, step: int, trace_id: str, span_id: str) -> None:
+        """
+        It has gone on into ``step``, whose process's span has begun.
+        """
+        window = self._slot.window
+        if window is None or step <= (window.last_step or window.step):
+            return
+        window.last_step = step
+        window.metadata = {**window.metadata, "stepscope.last_step": str(step)}
+        self._control.tell(wire.Continued(window=window.grant.window, step=step, trace_id=trace_id, span_id=span_id))
+
+    def linger(self, *, version: int, incomplete: str = "") -> bool:
+        """
+        The step is over, and its profiler is to run on past the update; whether it does. What it mirrors ends here.
+        """
+        window = self._slot.hold(version=version, incomplete=incomplete, unix_ns=self._clock())
+        if window is None:
+            return False
         try:
-            self._tell(await recorder.astop(window, clock_ns=self._clock()))
-        except Exception as error:  # noqa: BLE001 - training goes on
-            complaints.fault("closing a window", error)
-        except BaseException:
-            self._tell(window.failed(Reason.STOP_ERROR, recorder.CANCELLED))
-            raise
-        finally:
-            self._finished()
+            window.bridge.finish()
+        except Exception as error:  # noqa: BLE001 - the update goes on
+            complaints.fault("ending marks", error)
+        return True
+
+    @property
+    def lingering(self) -> bool:
+        """
+        Whether a profiler runs whose step is over.
+        """
+        window = self._slot.window
+        return window is not None and window.held
+
+    def resume(self) -> None:
+        """
+        Work is about to go on: stop what lingers at the first span from now on, or in a moment where none comes.
+        """
+        window = self._slot.window
+        if window is not None and window.held:
+            window.resume_by = self._monotonic() + RESUMED
+            self._watchdog.wake()
 
     def end(self, *, version: int, timeout: float) -> None:
         """
         The process leaves: close what is open, wait for what is closing, take no more.
         """
         self._dead = True
-        window = self._window
-        if window is not None and window.armed.thread_bound and not window.mine:
+        window = self._slot.window
+        if window is not None and not window.yields_here:
             self._forsake(window, Reason.WRONG_THREAD, "the thread that opened the window was not there at exit")
-        elif window is not None and not is_sync(window.profiler):
-            self._forsake(window, Reason.PROCESS_EXIT, "the process ended before the engine's profiler was stopped")
         else:
             self.close(version=version, reason=Reason.PROCESS_EXIT, incomplete=Incomplete.PROCESS_EXIT)
-        self._idle.wait(timeout)
+        self._slot.wait(timeout)
         self._watchdog.close(timeout)
 
     def forget(self) -> None:
         """
         Go inert in a forked child: profiler, locks and threads belong to its parent.
         """
-        self._dead, self.recording = True, False
-        self._lock = threading.Lock()
-        self._window = self._closing = None
-        self._outcome = {"state": State.DENIED, "reason": Reason.FORKED_CHILD, "window": ""}
+        self._dead = True
+        self._slot.forget()
 
     # Spans -----------------------------------------------------------------------------------------------------
 
-    def span_started(self, span_id: int, name: str) -> None:
+    def span_started(self, span_id: int, name: str) -> int:
         """
         A span has begun on this thread.
         """
-        window = self._window
+        window = self._slot.window
         if window is None:
-            return
-        if window.pending and self._stop_here(window):
-            return
-        window.bridge.started(span_id, name)
+            return 0
+        if window.pending and window.resume_by is not None:
+            window.held = False
+        # Nothing is stopped here unless it is pending.
+        return 0 if self._stop_here(window) else window.bridge.started(span_id, name)
 
-    def span_ended(self, span_id: int) -> None:
+    def span_ended(self, span_id: int) -> int:
         """
         A span has ended on this thread.
         """
-        window = self._window
+        window = self._slot.window
         if window is None:
-            return
-        window.bridge.ended(span_id)
-        if window.pending:
-            self._stop_here(window)
+            return 0
+        moment = window.bridge.ended(span_id)
+        self._stop_here(window)
+        return moment
 
     # From other threads ----------------------------------------------------------------------------------------
 
@@ -212,93 +254,89 @@ class Windows:
         """
         The sidecar says stop. Acted on at once, or at the owning thread's next span where nobody else may.
         """
-        with self._lock:
-            window = self._window
-            if window is None:
-                # It may be starting right now.
-                self._early_stop = (window_id, reason)
-                return
-            if window.grant.window == window_id and not window.pending:
-                window.pending = (reason, Incomplete.STOPPED)
-        self._watchdog.wake()
+        self._slot.stop(window_id, reason)
+        if self._slot.window is not None:
+            self._watchdog.wake()
 
     def _look(self) -> float | None:
         """
         On the watchdog's thread: close what is due, and say how long to wait.
         """
-        window = self._window
+        window = self._slot.window
         if window is None:
             return None
-        if not window.pending and (passed := window.watch.passed()):
-            window.pending = (passed, Incomplete.CAPPED)
-        if window.pending is None:
-            return window.watch.pause()
+        if not window.due(self._monotonic()):
+            return window.pause(self._monotonic())
         if not window.announced:
             # Until its span has begun nobody could find the recording; that is a matter of microseconds.
             return 0.01
-        if window.armed.thread_bound:
-            return None
-        if window.loop is not None and not is_sync(window.profiler):
-            reason, incomplete = window.pending
-            asyncio.run_coroutine_threadsafe(
-                self.aclose(version=window.param_version, reason=reason, incomplete=incomplete), window.loop
-            )
-            return ENGINE_DEADLINE
-        self._stop_here(window)
+        if not window.armed.thread_bound:
+            self._end_pending(window)
         return None
 
     def _stop_here(self, window: Opened) -> bool:
-        if window.pending is None or not window.announced or (window.armed.thread_bound and not window.mine):
+        if window.pending is None or window.held or not window.announced or not window.yields_here:
             return False
-        reason, incomplete = window.pending
+        if window.engine_loop is not None:
+            # Its stop takes a while: the watchdog waits for it, not a span.
+            self._watchdog.wake()
+            return False
+        self._end_pending(window)
+        return True
+
+    def _end_pending(self, window: Opened) -> None:
         version = window.param_version if window.version is None else window.version
         with interrupts.held():
-            taken = self._take(version=version, reason=reason, incomplete=incomplete)
-            if taken is not None:
+            # Reason and flaw are those that are pending.
+            if (taken := self._slot.take(version=version, reason="", incomplete="")) is not None:
                 self._finish(taken)
-        return True
 
     # Opening ---------------------------------------------------------------------------------------------------
 
-    def _ask(self, *, step: int, param_version: int, forced: bool, late: bool) -> Granted | None:
+    def _ask(self, asked: Asked) -> Granted | None:
         if self._dead:
             return None
         self._settle_leftover()
-        self._early_stop = None
+        self._slot.expect()
         refused = self._busy()
         if refused:
-            self._control.miss(step=step, param_version=param_version, reason=refused)
+            self._control.miss(step=asked.step, param_version=asked.param_version, reason=refused)
             answer: Granted | wire.Ended | str = refused
         else:
-            asked = Asked(step=step, param_version=param_version, forced=forced, late=late)
-            answer = ask(asked, control=self._control, profilers=self._profilers, place=self._place())
+            answer = ask(
+                replace(asked, roaming=asked.roaming or self._slot.roaming),
+                control=self._control,
+                profilers=self._profilers,
+                rank=self._rank,
+                world_size=self._world_size,
+            )
         if isinstance(answer, Granted):
             return answer
         if isinstance(answer, wire.Ended):
             self._tell(answer)
         else:
-            self._outcome = {"state": State.DENIED, "reason": str(answer), "window": ""}
+            self._slot.settle(State.DENIED, str(answer), "")
         return None
-
-    def _place(self) -> Place:
-        return Place(rank=self._rank, world_size=self._world_size, other_thread=self.other_thread)
 
     def _settle_leftover(self) -> None:
         """
         A window whose boundary came on another thread ends here, if this is the thread that may end it.
         """
-        window = self._window
+        window = self._slot.window
         if window is None or not window.armed.thread_bound:
             return
         if window.mine:
+            window.held = False
             self._stop_here(window)
         elif not window.opener.is_alive():
             self._forsake(window, Reason.WRONG_THREAD, "the thread that opened the window ended without closing it")
 
     def _busy(self) -> str:
-        if self._window is not None or not self._idle.is_set():
+        if self._slot.busy:
             return Reason.BUSY_PROCESS
         profiler = self._profilers.find(self._tool)
+        if getattr(profiler, "inherited", False):
+            return Reason.FORKED_CHILD
         return Reason.FOREIGN_PROFILER if profiler is not None and is_sync(profiler) and profiler.foreign() else ""
 
     def _begin(
@@ -307,93 +345,55 @@ class Windows:
         if isinstance(armed, wire.Ended):
             self._tell(armed)
             return False
-        profiler, marker = granted.profiler, None
-        if is_sync(profiler) and armed.marks:
-            marker = Marker(enter=profiler.enter, exit=profiler.exit)
-        bridge = Bridge(
-            marker=marker,
-            thread=None if armed.all_threads else threading.get_native_id(),
-            live=alive(self.live_spans),
+        window = opened(
+            granted,
+            armed,
+            live_spans=self.live_spans,
+            paces=self._paces,
             clock=self._clock,
-        )
-        window = Opened(
-            grant=granted.grant,
-            profiler=profiler,
-            request=granted.request,
-            armed=armed,
-            bridge=bridge,
-            watch=Watch(granted.grant.caps, marks=lambda: bridge.marks, clock=self._monotonic),
-            step=granted.asked.step,
-            param_version=granted.asked.param_version,
-            stall=granted.stall,
-            incomplete=Incomplete.OPENED_LATE if granted.asked.late else "",
-            opened_unix_ns=self._clock(),
+            monotonic=self._monotonic,
             loop=loop,
         )
-        with self._lock:
-            if self._early_stop and self._early_stop[0] == granted.grant.window:
-                window.pending = (self._early_stop[1], Incomplete.STOPPED)
-            self._window = window
-            self.recording = True
-        self._outcome = {"state": State.RECORDING, "reason": "", "window": granted.grant.window}
+        self._slot.put(window)
         return True
 
     # Closing ---------------------------------------------------------------------------------------------------
 
-    def _take(self, *, version: int, reason: str, incomplete: str, boundary: bool = False) -> Opened | None:
-        """
-        Claim the window for closing: whoever gets it closes it, everybody else finds nothing open.
-        """
-        with self._lock:
-            window = self._window
-            if window is None:
-                return None
-            if window.armed.thread_bound and not window.mine:
-                if boundary:
-                    self._leave_to_opener(window, version)
-                return None
-            if window.pending:
-                # What was meant to stop it earlier says why, wherever it is carried out.
-                reason, incomplete = window.pending
-            self._window, self._closing = None, window
-            self.recording = False
-            self._idle.clear()
-        window.version = version if window.version is None else window.version
-        window.reason, window.incomplete = reason, window.incomplete or incomplete
-        return window
-
-    def _leave_to_opener(self, window: Opened, version: int) -> None:
-        self.other_thread = True
-        if window.version is None:
-            window.version = version
-            window.pending = window.pending or (Reason.WRONG_THREAD, Incomplete.CLOSED_LATE)
-        complaints.warn(
-            "wrong thread",
-            "the boundary of step %s came on another thread than its opening: the window ends at the next span of the "
-            "thread that opened it, and later windows use level ops",
-            window.step,
-        )
-
     def _finish(self, window: Opened) -> None:
+        loop = window.engine_loop
+        if loop is not None and loops.see_through(self._afinish(window), loop, timeout=recorder.LOOP_DEADLINE):
+            return
         try:
-            self._tell(recorder.stop(window, clock_ns=self._clock()))
-        except Exception as error:  # noqa: BLE001 - training goes on
+            self._closed(window, recorder.stop(window, clock_ns=self._clock()))
+        except Exception as error:  # noqa: BLE001 - training goes on, and the sidecar is not left with an open window
+            self._tell(recorder.failed(window, Reason.STOP_ERROR, recorder.detail(error)))
             complaints.fault("closing a window", error)
         finally:
-            self._finished()
+            self._slot.closed()
 
-    def _finished(self) -> None:
-        self._closing = None
-        self._idle.set()
+    async def _afinish(self, window: Opened) -> None:
+        try:
+            self._closed(window, await recorder.astop(window, clock_ns=self._clock()))
+        except Exception as error:  # noqa: BLE001 - training goes on, and the sidecar is not left with an open window
+            self._tell(recorder.failed(window, Reason.STOP_ERROR, recorder.detail(error)))
+            complaints.fault("closing a window", error)
+        except BaseException:
+            self._tell(recorder.failed(window, Reason.STOP_ERROR, recorder.CANCELLED))
+            raise
+        finally:
+            self._slot.closed()
+
+    def _closed(self, window: Opened, message: wire.Closed | wire.Ended) -> None:
+        if isinstance(message, wire.Closed) and not window.over_unix_ns:
+            # Before the sidecar is told: it takes away what it finds.
+            self._paces.note(window.grant.tool, message, recorder.size(window, message), marks=window.armed.marks)
+        self._tell(message)
 
     def _forsake(self, window: Opened, reason: str, why: str) -> None:
-        with self._lock:
-            if self._window is not window:
-                return
-            self._window, self.recording = None, False
-        self._tell(recorder.forsake(window, reason, why))
+        if self._slot.drop(window):
+            self._tell(recorder.forsake(window, reason, why))
 
     def _tell(self, message: wire.Closed | wire.Ended) -> None:
         self._control.tell(message)
-        state = State.FINALISING if isinstance(message, wire.Closed) else State.FAILED
-        self._outcome = {"state": state, "reason": str(message.reason), "window": message.window}
+        state = State.FINALISING if isinstance(message, wire.Closed) else message.state
+        self._slot.settle(state, str(message.reason), message.window)

@@ -5,16 +5,18 @@ Owns the shape of every message and its bounds. Both ends decode with :func:`dec
 these messages; unknown fields are ignored so that ends of different releases can talk.
 """
 
-import functools
 import json
-import types
 import typing
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field
 
+from stepscope import codec
 from stepscope.errors import WireError
 
 PROTOCOL = 1
 """Raised when a message changes in a way that an older end would misread."""
+
+RECORD = "closed.json"
+"""The close record in a window's folder: what a sidecar that was away finds."""
 
 MAX_LINE = 4 * 1024 * 1024
 """Bytes of one message. A step's sample table of 10,000 rows takes about 0.7 MB; anything larger is not ours."""
@@ -42,11 +44,13 @@ class OpenWindow:
     param_version: int
     tool: str
     level: str
-    folder: str
     opened_unix_ns: int
     trace_id: str
     span_id: str
     stall: dict[str, float] = field(default_factory=dict)
+    last_step: int = 0
+    """The last step it covers so far; 0: ``step`` alone."""
+    level_fallback: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,8 +77,10 @@ class Register:
     device_ids: list[str] = field(default_factory=list)
     tools: dict[str, str] = field(default_factory=dict)
     environment: dict[str, str] = field(default_factory=dict)
-    """The ``STEPSCOPE_*`` selection settings of this process: steps, tools, level, ranks."""
+    """Those of :data:`stepscope.settings.SHARED` that are set in this process, as they were written."""
     open_windows: list[OpenWindow] = field(default_factory=list)
+    register_only: bool = False
+    """It has no steps of its own, and never asks for a window."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,7 +94,6 @@ class Registered:
     revision: int
     stopped: bool
     otlp_endpoint: str
-    http: str
     warnings: list[str] = field(default_factory=list)
 
 
@@ -110,6 +115,8 @@ class Version:
 
     step: int
     param_version: int
+    update_delay: float = 0.0
+    """Seconds that profiling kept the update waiting that led here."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -135,8 +142,6 @@ class Open:
     step: int
     param_version: int
     forced: bool = False
-    other_thread: bool = False
-    """The process cannot promise that the boundary comes on the opening thread."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -151,6 +156,8 @@ class Grant:
     level: str
     folder: str
     caps: Caps
+    continuous: bool = False
+    """It may go on into the next step where that is selected too."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -179,11 +186,23 @@ class Started:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Continued:
+    """
+    Agent to sidecar, no answer: an open window goes on into ``step``, whose process's span is the one given.
+    """
+
+    window: str
+    step: int
+    trace_id: str
+    span_id: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Ended:
     """
     Agent to sidecar, no answer: a granted window that never recorded, or whose profiler failed.
 
-    ``state`` is expired (the grant came too late) or failed.
+    ``state`` is expired (the grant came too late), denied (the tool cannot record here as was granted) or failed.
     """
 
     window: str
@@ -239,9 +258,10 @@ class Closed:
     stall: dict[str, float] = field(default_factory=dict)
     incomplete: str = ""
     mirrored: list[str] = field(default_factory=list)
-    mirrored_dropped: int = 0
     continued: list[ContinuedSpan] = field(default_factory=list)
     metadata: dict[str, str] = field(default_factory=dict)
+    last_step: int = 0
+    """The last step it covers; 0: the one it was opened for, alone."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -272,8 +292,6 @@ class Bye:
     Agent to sidecar, no answer: the process leaves in order; nothing more will come.
     """
 
-    reason: str = ""
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Selected:
@@ -284,6 +302,8 @@ class Selected:
     selection: str
     revision: int
     stopped: bool
+    source: str = ""
+    """What changed it: api or file."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -296,7 +316,9 @@ class Stop:
     reason: str
 
 
-FromAgent = Register | Version | StepClosed | Open | Started | Ended | Missed | Closed | Samples | Dropped | Bye
+FromAgent = (
+    Register | Version | StepClosed | Open | Started | Continued | Ended | Missed | Closed | Samples | Dropped | Bye
+)
 FromSidecar = Registered | Refused | Grant | Deny | Selected | Stop
 Message = FromAgent | FromSidecar
 
@@ -307,9 +329,8 @@ def encode(message: Message) -> bytes:
     """
     The message as one line of JSON, newline included.
     """
-    return (
-        json.dumps({"kind": type(message).__name__.lower(), **asdict(message)}, separators=(",", ":")).encode() + b"\n"
-    )
+    data = {"kind": type(message).__name__.lower(), **codec.unbuilt(message)}
+    return json.dumps(data, separators=(",", ":"), default=codec.unbuilt).encode() + b"\n"
 
 
 def decode(line: bytes) -> Message:
@@ -328,7 +349,7 @@ def decode(line: bytes) -> Message:
     kind = data.get("kind") if isinstance(data, dict) else None
     if not isinstance(kind, str) or kind not in KINDS:
         raise WireError(f"message is of no known kind: {line[:60]!r}")
-    return typing.cast("Message", _build(KINDS[kind], data))
+    return typing.cast("Message", codec.build(KINDS[kind], data))
 
 
 def load_closed(data: bytes) -> Closed:
@@ -342,48 +363,3 @@ def load_closed(data: bytes) -> Closed:
     if not isinstance(message, Closed):
         raise WireError(f"not a close record but {type(message).__name__}")
     return message
-
-
-@functools.cache
-def _hints(kind: type) -> dict[str, typing.Any]:
-    return typing.get_type_hints(kind)
-
-
-def _build(kind: type, data: dict[str, object]) -> object:
-    hints = _hints(kind)
-    values = {}
-    for item in fields(kind):
-        if item.name in data:
-            values[item.name] = _value(hints[item.name], data[item.name], f"{kind.__name__}.{item.name}")
-    try:
-        return kind(**values)
-    except TypeError as error:
-        raise WireError(f"{kind.__name__}: {error}") from error
-
-
-def _value(hint: typing.Any, value: object, where: str) -> object:
-    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if origin in {typing.Union, types.UnionType}:
-        for option in arguments:
-            if option is type(None):
-                if value is None:
-                    return None
-            else:
-                try:
-                    return _value(option, value, where)
-                except WireError:
-                    continue
-        raise WireError(f"{where} cannot be {value!r:.60}")
-    if origin is list and isinstance(value, list):
-        return [_value(arguments[0], item, where) for item in value]
-    if origin is dict and isinstance(value, dict):
-        return {_value(arguments[0], key, where): _value(arguments[1], item, where) for key, item in value.items()}
-    if isinstance(hint, type) and hasattr(hint, "__dataclass_fields__") and isinstance(value, dict):
-        return _build(hint, value)
-    if hint is float and isinstance(value, (int, float)) and not isinstance(value, bool):
-        return float(value)
-    if hint is int and isinstance(value, bool):
-        raise WireError(f"{where} cannot be {value!r}")
-    if isinstance(hint, type) and isinstance(value, hint):
-        return value
-    raise WireError(f"{where} cannot be {value!r:.60}")

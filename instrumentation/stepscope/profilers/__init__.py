@@ -13,8 +13,19 @@ from typing import Protocol, TypeGuard
 from urllib.parse import quote
 
 from stepscope.errors import StepscopeError
+from stepscope.seam import Identity
+from stepscope.settings import Settings
 
-BUILT_IN = {"torch": "stepscope.profilers.torch:TorchProfiler"}
+BUILT_IN = {
+    "cuda_range": "stepscope.profilers.cuda_range:CudaRange",
+    "http": "stepscope.profilers.http:HttpProfiler",
+    "msprof": "stepscope.profilers.attached:msprof",
+    "py-spy": "stepscope.profilers.attached:py_spy",
+    "torch": "stepscope.profilers.torch:TorchProfiler",
+    "torch_memory": "stepscope.profilers.torch_memory:TorchMemory",
+    "torch_npu": "stepscope.profilers.torch_npu:TorchNpuProfiler",
+    "vllm": "stepscope.profilers.vllm:VllmProfiler",
+}
 """Tools that come with this package: name, and where their driver is."""
 
 MAX_NAME = 512
@@ -35,7 +46,7 @@ class Request:
     window: str
     level: str
     folder: Path
-    other_thread: bool = False
+    roaming: bool = False
     """The boundary may come on another thread than the one that starts the profiler."""
     rank: int = 0
     world_size: int | None = None
@@ -82,6 +93,12 @@ class ForeignProfilerError(StepscopeError):
 class NoArtifactError(StepscopeError):
     """
     The profiler stopped and left nothing.
+    """
+
+
+class LostError(StepscopeError):
+    """
+    What recorded has gone, and the recording with it: the server or engine ended within the window.
     """
 
 
@@ -147,6 +164,8 @@ class Profiler(Protocol):
 class AsyncProfiler(Protocol):
     """
     A profiler whose start and stop are coroutines (an engine's). It marks its own timeline, if it has any.
+
+    One with an attribute ``anywhere`` that is true needs no event loop of its own: plain boundary calls drive it too.
     """
 
     @property
@@ -181,18 +200,41 @@ def is_sync(profiler: AnyProfiler) -> TypeGuard[Profiler]:
     return hasattr(profiler, "foreign")
 
 
+def anywhere(profiler: AnyProfiler) -> bool:
+    """
+    Whether the coroutines of ``profiler`` may run on any event loop, so that plain boundary calls can drive it.
+    """
+    return bool(getattr(profiler, "anywhere", False))
+
+
 class Registry:
     """
     The profilers of this process by name: the built-in ones, made when first asked for, and those registered.
     """
 
-    def __init__(self, profilers: Mapping[str, AnyProfiler] | None = None) -> None:
+    def __init__(
+        self,
+        profilers: Mapping[str, AnyProfiler] | None = None,
+        *,
+        settings: Settings | None = None,
+        identity: Identity | None = None,
+    ) -> None:
+        """
+        A driver with a classmethod ``configured`` is made by it, of ``settings`` and ``identity``.
+        """
         self._made: dict[str, AnyProfiler] = dict(profilers or {})
+        self._settings = settings
+        self._identity = identity
 
     def add(self, profiler: AnyProfiler) -> None:
         """
-        Take ``profiler`` in; it replaces one of the same name.
+        Take ``profiler`` in; it replaces one of the same name. One that nobody knows here must not hang the training,
+        unless it says by ``thread_bound`` that the boundary's own thread has to drive it.
         """
+        if profiler.name.startswith("x-") and is_sync(profiler) and not getattr(profiler, "thread_bound", False):
+            from stepscope.profilers.guarded import Guarded
+
+            profiler = Guarded(profiler)
         self._made[profiler.name] = profiler
 
     def find(self, name: str) -> AnyProfiler | None:
@@ -201,15 +243,33 @@ class Registry:
         """
         if name not in self._made and name in BUILT_IN:
             module, _, driver = BUILT_IN[name].partition(":")
-            self._made[name] = getattr(importlib.import_module(module), driver)()
+            found = getattr(importlib.import_module(module), driver)
+            configured = getattr(found, "configured", None)
+            if configured is None or self._settings is None or self._identity is None:
+                made = found()
+            else:
+                made = configured(self._settings, self._identity)
+            # Two threads may ask at once, and a profiler that is used must be the one that is found later.
+            self._made.setdefault(name, made)
         return self._made.get(name)
 
     def tools(self) -> dict[str, str]:
         """
         Each tool, and "" or why it is unavailable here.
         """
-        found = {name: self.find(name) for name in sorted({*BUILT_IN, *self._made})}
-        return {name: profiler.unavailable() or "" for name, profiler in found.items() if profiler is not None}
+        return {name: self._trouble(name) for name in sorted({*BUILT_IN, *self._made})}
+
+    def _trouble(self, name: str) -> str:
+        """
+        Why the tool of that name cannot be used here, "" if it can. One that cannot even say so must not keep the
+        others, and this process, from the sidecar.
+        """
+        try:
+            profiler = self.find(name)
+            trouble = "" if profiler is None else profiler.unavailable() or ""
+        except Exception as error:  # noqa: BLE001 - a registered profiler raises what it likes
+            trouble = f"{type(error).__name__}: {error}"
+        return str(trouble)[:MAX_VALUE]
 
 
 def plain(text: str) -> str:
@@ -221,7 +281,14 @@ def plain(text: str) -> str:
 
 def label(name: str, span_id: int) -> str:
     """
-    What a span is called on a profiler's timeline; what a recording cannot hold is left out of its name.
+    What a span is called on a profiler's timeline.
     """
-    kept = "".join(letter for letter in name if " " <= letter <= "~" and letter not in '"\\')
-    return f"{kept[:MAX_NAME]} #{span_id:016x}"
+    return f"{printable(name)} #{span_id:016x}"
+
+
+def printable(name: object) -> str:
+    """
+    What a recording can hold of a span's name, which need not be text: somebody's member of an enumeration, say.
+    """
+    text = name if isinstance(name, str) else str(name)
+    return "".join(letter for letter in text if " " <= letter <= "~" and letter not in '"\\')[:MAX_NAME]

@@ -7,9 +7,14 @@ when, and on which thread, is :mod:`stepscope.profilers.torch`'s. Import this mo
 
 # ruff: noqa: SLF001 - reaching the private names is what this module is for
 
+import contextlib
+import ctypes
 import gc
+import threading
 import time
 import weakref
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, cast
 
 import torch
@@ -26,6 +31,10 @@ annotation = _torch.autograd.profiler.record_function
 """What user code, and torch's own optimizers, mark a block with."""
 
 
+ONLY_ERRORS = 2
+"""torch's own number for the severity that is above a warning."""
+
+
 class _Ours(int):
     """
     Stands in torch's process-wide "a profiler is enabled" flag while ours is; any other start or stop replaces it.
@@ -34,11 +43,28 @@ class _Ours(int):
 
 _OURS = _Ours(1)
 
-enter = _torch.ops.profiler._record_function_enter_new
-"""Begins a mark: name and ``None``; answers with what ends it."""
+enter = _torch.ops.profiler._record_function_enter_new.default
+"""Begins a mark: name and ``None``; answers with what ends it. Without a choice of overloads it takes half the time."""
 
 leave = _torch.ops.profiler._record_function_exit._RecordFunction
 """Ends a mark, on any thread."""
+
+
+class _Starting(threading.local):
+    """
+    Whether what this thread makes ready is a session of ours.
+    """
+
+    ours = False
+
+
+_starting = _Starting()
+
+
+def make_way() -> None:
+    """
+    What is done before somebody else's profiler is made ready. Whoever records replaces it.
+    """
 
 
 _prepared: "weakref.WeakSet[Any]" = weakref.WeakSet()
@@ -54,6 +80,8 @@ def _watch() -> None:
     prepare, begin = kind._prepare_trace, kind._start_trace
 
     def _prepare_trace(profiler: Any) -> None:
+        if not _starting.ours:
+            make_way()
         _prepared.add(profiler)
         prepare(profiler)
 
@@ -69,6 +97,21 @@ def _watch() -> None:
 
 
 _watch()
+
+
+_stayed: frozenset[int] = frozenset()
+"""Those that were still there after the last look for dropped ones, by identity."""
+
+
+def forget_dropped() -> None:
+    """
+    Forget those made ready that nobody holds any more: torch's profiler refers to itself, so that only the collector
+    finds it. That can take a second, and is not done again for those that stayed.
+    """
+    global _stayed
+    if _prepared and {id(profiler) for profiler in _prepared} != _stayed:
+        gc.collect()
+        _stayed = frozenset(id(profiler) for profiler in _prepared)
 
 
 def mine() -> bool:
@@ -140,7 +183,11 @@ def start(session: Any, *, annotations_only: bool) -> None:
     """
     Start ``session`` on this thread; with ``annotations_only`` operators cost nothing.
     """
-    session.prepare_trace()
+    _starting.ours = True
+    try:
+        session.prepare_trace()
+    finally:
+        _starting.ours = False
     _prepared.discard(session.profiler)
     if annotations_only:
         session.profiler._start_trace = lambda: _start_annotations(session.profiler)
@@ -151,7 +198,29 @@ def tell_no_more(session: Any) -> None:
     """
     From now on ``session`` learns of nothing that begins; what has begun may still end.
     """
-    session.toggle_collection_dynamic(False, [_torch.profiler.ProfilerActivity.CPU])
+    with _quiet():
+        session.toggle_collection_dynamic(False, [_torch.profiler.ProfilerActivity.CPU])
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """
+    Keep torch's C++ side from warning, in a block of microseconds: it takes what is on purpose here for a mistake.
+
+    Python's warnings and everybody's standard error are as they were; a torch without that switch goes on warning.
+    """
+    try:
+        core = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libc10.so"))
+        threshold = ctypes.c_int.in_dll(core, "FLAGS_caffe2_log_level")
+    except (OSError, ValueError):
+        yield
+        return
+    before = threshold.value
+    threshold.value = max(before, ONLY_ERRORS)
+    try:
+        yield
+    finally:
+        threshold.value = before
 
 
 def has_distributed_info(session: Any) -> bool:
