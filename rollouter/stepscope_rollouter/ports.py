@@ -9,18 +9,6 @@ from stepscope_rollouter.queue import Claim
 from stepscope_rollouter.samples import Group
 
 
-class Problem(Protocol):
-    """
-    A prompt.
-    """
-
-    @property
-    def prompt(self) -> tuple[int, ...]:
-        """
-        In tokens.
-        """
-
-
 class Task(Protocol):
     """
     What is asked, and what an answer is worth.

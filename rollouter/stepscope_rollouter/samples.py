@@ -4,6 +4,8 @@ What a rollouter hands over: groups of samples of one prompt, each token with th
 Plain data that crosses processes. Owns no behaviour.
 """
 
+import itertools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 
@@ -20,6 +22,8 @@ class Request:
     limit: int
     end: int
     temperature: float = 1.0
+    carrier: Mapping[str, str] = field(default_factory=dict)
+    """Trace context of the span that stands for it, where there is one."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,3 +82,15 @@ class Group:
         The oldest version that any of its tokens was generated under.
         """
         return min(sample.oldest for sample in self.samples)
+
+
+def ranges(versions: Sequence[int]) -> str:
+    """
+    Which of a completion's tokens each version generated, as ``v3[0:5] v4[5:9]``.
+    """
+    parts, begin = [], 0
+    for version, run in itertools.groupby(versions):
+        end = begin + len(list(run))
+        parts.append(f"v{version}[{begin}:{end}]")
+        begin = end
+    return " ".join(parts)

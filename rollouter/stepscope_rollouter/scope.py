@@ -47,9 +47,24 @@ class Scope(Protocol):
         This process takes part in the run.
         """
 
-    def shutdown(self, *, timeout: float) -> None:
+    async def ashutdown(self, *, timeout: float) -> None:
         """
-        Close what is open.
+        Close what is open, an engine's profiler included.
+        """
+
+    def otlp_endpoint(self) -> str:
+        """
+        Where an engine sends spans of its own; empty for nowhere.
+        """
+
+    def inject(self) -> dict[str, str]:
+        """
+        A carrier of this process's place in the run.
+        """
+
+    def register_profiler(self, profiler: object) -> None:
+        """
+        Offer an engine's profiler to the windows of this process.
         """
 
     async def aweights_loading(self) -> None:

@@ -9,7 +9,7 @@ in from the job.
 import asyncio
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor
@@ -17,7 +17,7 @@ from torch import Tensor
 from stepscope_rollouter.engines import Engine
 from stepscope_rollouter.ports import Queue, Task
 from stepscope_rollouter.queue import Claim
-from stepscope_rollouter.samples import Answer, Group, Request, Sample
+from stepscope_rollouter.samples import Answer, Group, Request, Sample, ranges
 from stepscope_rollouter.scope import Scope, Span
 
 CLOSE_SECONDS = 5.0
@@ -71,14 +71,16 @@ class Rollouter:
         plan: Plan,
         *,
         engine: Callable[[], Engine],
+        profiler: Callable[[Engine], object | None] = lambda _: None,
         task: Callable[[], Task],
         queue: Queue,
         scope: Callable[[], Scope],
     ) -> None:
         """
-        Nothing is built before the first ``update``, which runs on the event loop.
+        Nothing is built before ``start``, which runs on the event loop. ``profiler`` makes that of a started engine.
         """
         self._plan = plan
+        self._build_profiler = profiler
         self._build_engine, self._build_task, self._load_scope = engine, task, scope
         self._queue = queue
         self._version: int | None = None
@@ -94,9 +96,9 @@ class Rollouter:
 
     async def start(self, *, version: int) -> None:
         """
-        Build the engine and join the run, which goes on after ``version``.
+        Join the run, which goes on after ``version``, and start the engine.
         """
-        self._engine, self._task, self._scope = self._build_engine(), self._build_task(), self._load_scope()
+        self._task, self._scope = self._build_task(), self._load_scope()
         self._scope.init(
             role="rollouter",
             rank=self._plan.rank,
@@ -105,6 +107,11 @@ class Rollouter:
             resumed_from=self._plan.resumed_from,
             total_steps=self._plan.total_steps,
         )
+        self._engine = self._build_engine()
+        await self._engine.start(rank=self._plan.rank, traces=self._scope.otlp_endpoint(), carrier=self._scope.inject())
+        profiler = self._build_profiler(self._engine)
+        if profiler is not None:
+            self._scope.register_profiler(profiler)
 
     async def update(
         self, version: int, weights: Mapping[str, Tensor], *, probe: Sequence[Sequence[int]], validate: bool
@@ -167,8 +174,9 @@ class Rollouter:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self._end_wait()
+        # An engine that is gone can't stop its profiler.
+        await self._scope.ashutdown(timeout=CLOSE_SECONDS)
         await self._engine.close()
-        self._scope.shutdown(timeout=CLOSE_SECONDS)
 
     async def check(self) -> None:
         """
@@ -224,7 +232,9 @@ class Rollouter:
     def _finished(self, task: "asyncio.Task[None]") -> None:
         self._flying.discard(task)
         if not task.cancelled():
-            self._error = self._error or task.exception()
+            # Asked for each time: an error that nobody looked at is logged by asyncio when the task is freed.
+            error = task.exception()
+            self._error = self._error or error
         self._changed.set()
 
     async def _request(self, number: int) -> None:
@@ -258,7 +268,8 @@ class Rollouter:
             request=True,
         )
         try:
-            answers = await self._engine.generate(request)
+            answers = await self._engine.generate(replace(request, carrier=span.carrier()))
+            span.set("rl.completion.versions", [ranges(answer.versions) for answer in answers])
             tokens = sum(len(answer.tokens) for answer in answers)
             span.set("rl.tokens", tokens)
             span.set("rl.work", float(tokens))

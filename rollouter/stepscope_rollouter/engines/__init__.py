@@ -27,6 +27,12 @@ class Engine(Protocol):
         Whether no request is in hand.
         """
 
+    async def start(self, *, rank: int, traces: str, carrier: Mapping[str, str]) -> None:
+        """
+        Make ready, once, for replica ``rank``; may block the event loop. Spans of the engine's own, if it has any, go
+        to the OTLP/HTTP receiver at ``traces``, those of its start below the one that ``carrier`` names.
+        """
+
     async def generate(self, request: Request) -> tuple[Answer, ...]:
         """
         The answers to ``request``. It lives across updates: what is left continues with the new weights.

@@ -62,6 +62,11 @@ class TorchEngine:
         """
         return not self._pending and not self._active
 
+    async def start(self, *, rank: int, traces: str, carrier: Mapping[str, str]) -> None:
+        """
+        Nothing: it runs in the replica's own process and has no spans.
+        """
+
     async def generate(self, request: Request) -> tuple[Answer, ...]:
         """
         The answers to ``request``, which joins the batch when a slot is free.
