@@ -45,6 +45,8 @@ def started() -> Iterator[None]:
     folder = tempfile.mkdtemp(prefix="ray-", dir="/tmp")
     try:
         ray.init(
+            # Another's, named by RAY_ADDRESS or found on this machine, has neither the room nor the folder asked for.
+            address="local",
             # Actors ask for no CPU, so that any number of them fits; and none is started before it is needed.
             num_cpus=0,
             include_dashboard=False,

@@ -6,6 +6,8 @@ from argparse import SUPPRESS, ArgumentParser, BooleanOptionalAction, Namespace
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+ENGINES = ("torch", "vllm")
+
 
 class JobError(ValueError):
     """
@@ -41,6 +43,12 @@ class Config:
     checkpoints: str = _option("", "folder of the checkpoints", metavar="DIR")
     resume: str = _option("", "go on from this version, or from the latest", metavar="VERSION|latest")
     model: str = _option("", "folder of a Hugging Face causal LM instead of the built-in model", metavar="PATH")
+    engine: str = _option("torch", "what generates: torch, or vllm, which needs --model", metavar="torch|vllm")
+    log_prob_tolerance: float = _option(
+        0.1,
+        "end the job where a log-prob of trainer and rollouter differs by more after an update; 0: never",
+        metavar="X",
+    )
     ack_deadline: float = _option(60.0, "seconds a replica has to take new weights in", metavar="SECONDS")
     stepscope: bool = _option(True, "instrument the loop")
     test_fail_at_step: int = _option(0, "test switch: raise in the trainer in this step", metavar="N", hidden=True)
@@ -70,6 +78,12 @@ class Config:
             raise JobError("--checkpoint-every and --resume need --checkpoints DIR")
         if self.resume and self.resume != "latest" and not self.resume.isdigit():
             raise JobError(f"--resume {self.resume!r}: give a version number, or latest")
+        if self.engine not in ENGINES:
+            raise JobError(f"--engine {self.engine!r}: there is {' and '.join(ENGINES)}")
+        if self.engine == "vllm" and not self.model:
+            raise JobError("--engine vllm needs --model PATH: it can't serve the built-in model")
+        if self.log_prob_tolerance < 0:
+            raise JobError(f"--log-prob-tolerance {self.log_prob_tolerance}: it cannot be negative")
         if self.ack_deadline <= 0:
             raise JobError(f"--ack-deadline {self.ack_deadline}: a positive number of seconds is needed")
 

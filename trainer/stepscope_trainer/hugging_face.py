@@ -35,6 +35,13 @@ class HuggingFaceLM(nn.Module):
         return cast("Tensor", self.inner(input_ids=tokens, use_cache=False).logits)
 
 
+def checkpoint_name(name: str) -> str:
+    """
+    What the weight ``name`` of a :class:`HuggingFaceLM` is called in a checkpoint of the model it wraps.
+    """
+    return name.removeprefix("inner.")
+
+
 class Tokenizer:
     """
     The tokenizer stored beside the model.

@@ -53,12 +53,29 @@ def build_engine(config: Config) -> Engine:
     """
     A replica's engine; runs in its process.
     """
+    if config.engine == "vllm":
+        from stepscope_rollouter.engines.vllm import VllmEngine
+        from stepscope_trainer.hugging_face import checkpoint_name
+
+        return VllmEngine(config.model, rename=checkpoint_name)
     import torch
 
     from stepscope_rollouter.engines.torch import TorchEngine
 
     torch.set_num_threads(1)
     return TorchEngine(model.build(config.model, seed=config.seed), slots=config.slots)
+
+
+def build_profiler(config: Config, engine: Engine) -> object | None:
+    """
+    The profiler of a started engine, where it has one of its own; runs in its process.
+    """
+    if config.engine != "vllm" or not config.stepscope:
+        return None
+    from stepscope.profilers.vllm import VllmProfiler
+    from stepscope_rollouter.engines.vllm import VllmEngine
+
+    return VllmProfiler(engine.llm) if isinstance(engine, VllmEngine) else None
 
 
 def build_task(config: Config) -> Arithmetic:
@@ -126,6 +143,7 @@ class Job:
             .remote(
                 self._plan(rank),
                 engine=partial(build_engine, config),
+                profiler=partial(build_profiler, config),
                 task=partial(build_task, config),
                 queue=QueueCalls(self._queue),
                 scope=load_scope,
@@ -251,6 +269,7 @@ def run(
     """
     config, version = _resumed(config)
     model.codec(config.model)
+    _check_engine(config)
     ours = scope.load(config.stepscope)
     ours.init(role="driver", register_only=True)
     signals = Signals()
@@ -280,6 +299,14 @@ def _resumed(config: Config) -> tuple[Config, int]:
     if version >= config.steps:
         raise JobError(f"--resume {config.resume}: version {version} has all of the --steps {config.steps}")
     return replace(config, resume=str(version)), version
+
+
+def _check_engine(config: Config) -> None:
+    if config.engine == "vllm":
+        from stepscope_rollouter.engines.vllm import unusable
+
+        if why := unusable(config.model):
+            raise JobError(f"--engine vllm: {why}")
 
 
 def line(row: Row) -> str:

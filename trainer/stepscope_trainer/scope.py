@@ -130,6 +130,28 @@ class NoScope:
         Nothing.
         """
 
+    async def ashutdown(self, *, timeout: float = 5.0) -> None:
+        """
+        Nothing.
+        """
+
+    def otlp_endpoint(self) -> str:
+        """
+        Nowhere.
+        """
+        return ""
+
+    def inject(self) -> dict[str, str]:
+        """
+        No place in a run.
+        """
+        return {}
+
+    def register_profiler(self, profiler: object) -> None:
+        """
+        Nothing.
+        """
+
     async def aweights_loading(self) -> None:
         """
         Nothing.

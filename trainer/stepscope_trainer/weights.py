@@ -165,7 +165,7 @@ class WeightChannel:
             try:
                 publication.acknowledged[replica] = self._transport.get(call)
             except Exception as error:  # noqa: BLE001 - whatever ended a replica, the run goes on with the others
-                publication.given_up[replica] = str(error).strip().splitlines()[-1] or type(error).__name__
+                publication.given_up[replica] = (str(error).strip().splitlines() or [type(error).__name__])[-1]
         for replica in publication.given_up:
             del self._replicas[replica]
             self._give_up(replica)

@@ -38,6 +38,12 @@ class StoppedError(Exception):
     """
 
 
+class WeightsError(RuntimeError):
+    """
+    A rollouter generates with other weights than were sent.
+    """
+
+
 class BatchLike(Protocol):
     """
     A step's groups.
@@ -183,6 +189,7 @@ class TrainerRank:
         if self._channel is not None:
             self._channel.send(self._version, self._learner.weights(), probe=self._probe, validate=False)
             self._first_gap = self._channel.wait().gap(self._learner.row_log_probs(self._probe))
+            self._check(self._first_gap, version=self._version)
 
     def _step(self, scope: Scope, row: Row) -> Publication | None:
         batches = self._receive(scope, row)
@@ -263,8 +270,18 @@ class TrainerRank:
                 # The first row also answers for the initial load, or for that of a resume.
                 row.log_prob_gap = max(publication.gap(expected), self._first_gap)
                 self._first_gap = 0.0
+                self._check(row.log_prob_gap, version=row.step)
             self._ranks.barrier()
         return publication
+
+    def _check(self, gap: float, *, version: int) -> None:
+        tolerance = self._config.log_prob_tolerance
+        # Not less or equal: what is no number is no agreement either.
+        if tolerance and not gap <= tolerance:
+            raise WeightsError(
+                f"after the load of version {version} a rollouter's log-probs differ from the trainer's by {gap:.3g}, "
+                f"more than --log-prob-tolerance {tolerance:g}: it did not take the weights in as they are"
+            )
 
     def _after(self, scope: Scope, row: Row, publication: Publication | None) -> None:
         """
