@@ -31,7 +31,9 @@ def main() -> int:
         help="yes: whoever started it ends it; no: it ends by itself; parent: by itself once its parent has gone",
     )
     arguments = parser.parse_args()
-    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+    for noisy in ("uvicorn.error", "httpx"):
+        # A line for every request, of which there is one every five seconds.
+        logging.getLogger(noisy).setLevel(logging.WARNING)
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
         settings = read()

@@ -1,15 +1,14 @@
 """
-The HTTP side of the sidecar: the page of the run, its JSON, its artifacts, and the two orders a person can give.
+The HTTP side of the sidecar: the page of the run, its JSON, its artifacts, and the orders a person can give.
 
-Owns routes, who may call them, and which files may leave. Reads the store through a reader of its own on a worker
-thread; asks the live controller on the event loop alone. Numbers for Prometheus come from ``metrics``.
+Owns routes and who may call them; which files may leave is ``downloads``'. Reads the store through a reader of its
+own on a worker thread; asks the live controller on the event loop alone. Numbers for Prometheus come from ``metrics``.
 """
 
 import re
-import stat
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, Protocol
 
 import orjson
@@ -19,18 +18,26 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import FileResponse, HTMLResponse, PlainTextResponse, Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp
 
 from stepscope.errors import StepscopeError
-from stepscope.names import State
+from stepscope.paths import without_folders
+from stepscope_sidecar import addressee, orphans, static
+from stepscope_sidecar.attempts import Attempts
 from stepscope_sidecar.costs import Costs
+from stepscope_sidecar.downloads import find_artifact, media_type
 from stepscope_sidecar.errors import StoreError
-from stepscope_sidecar.gate import Gate
+from stepscope_sidecar.gate import LISTING, Addressed, Gate
+from stepscope_sidecar.jaeger.routes import routes as jaeger_routes
 from stepscope_sidecar.overhead import Estimate
-from stepscope_sidecar.pages import run_page
-from stepscope_sidecar.reader import Reader, open_reader
-from stepscope_sidecar.rows import WindowRow
+from stepscope_sidecar.pages import folder_page, refused_page
+from stepscope_sidecar.reader import open_reader
+from stepscope_sidecar.remote import Found, Remote, find
+from stepscope_sidecar.roster import missing_objects, node_objects, window_objects
+from stepscope_sidecar.rows import Value
 from stepscope_sidecar.steptable import step_rows
+from stepscope_sidecar.views import Seen, Views
 
 MAX_BODY = 64 * 1024
 """Bytes of an order; the longest selection that makes sense has a few hundred."""
@@ -41,14 +48,6 @@ MAX_SPANS = 20_000
 MAX_STEPS = 200
 """Steps in one answer unless the caller asks for more or fewer: what a page can show and a person can read."""
 
-PAGE_STEPS = 60
-"""Steps on the page, newest first; the rest is in ``/api/steps``."""
-
-STEP_FOLDER = re.compile(r"step-(\d+)")
-
-MEDIA_TYPES = {".json": "application/json", ".gz": "application/gzip", ".txt": "text/plain; charset=utf-8"}
-"""A packed recording is sent as the file it is, so that its bytes are those of ``sha256``."""
-
 
 class Live(Protocol):
     """
@@ -58,8 +57,7 @@ class Live(Protocol):
     def status(self) -> Mapping[str, object]:
         """
         The run as it is now. The page shows of it, where present: ``run``, ``attempt``, ``node``, ``param_version``,
-        ``selection``, ``stopped``, ``stopped_by``, ``processes``, ``windows_unfinished``, ``expected``, ``missing``,
-        ``overhead`` (ratio by role).
+        ``selection``, ``stopped``, ``stopped_by``, ``processes``, ``windows_unfinished``, ``missing``.
         """
 
     def set_selection(self, text: str) -> Mapping[str, object]:
@@ -76,6 +74,13 @@ class Live(Protocol):
         """
 
 
+Attach = Callable[[Mapping[str, object]], Mapping[str, object]]
+"""
+Takes the order to record a process along with another, or to end that. Called on the event loop; raises
+``StepscopeError``.
+"""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sources:
     """
@@ -89,35 +94,72 @@ class Sources:
     """STEPSCOPE_DIR: artifacts are named relative to it, and nothing outside it is ever served."""
     metrics: Callable[[str], tuple[bytes, str]]
     """From an ``Accept`` header to a body and its content type."""
+    sidecar: bool = True
+    """Whether this is the run's own sidecar; else its store alone is read."""
     estimates: Callable[[], Mapping[str, Estimate]] | None = None
     """The overhead of each role as last estimated; None has it estimated from the store at each call."""
+    attach: Attach | None = None
+    """None where nothing can be attached to."""
+    remote: Remote | None = None
+    """None where artifacts of other nodes are not fetched."""
+    trace_view: str = ""
+    viewer: str = ""
+    """As in the settings: where traces and recordings are shown elsewhere."""
+    runs: str = "runs"
+    """From the run's first page to that of all runs; further where it is served within another's pages."""
+    beside: Callable[[Path], ASGIApp] | None = None
+    """From the store of another attempt to what serves it; None where there is but this one."""
 
 
-def create_app(sources: Sources, *, token: str = "") -> Starlette:
+def create_app(sources: Sources, *, token: str = "", gated: bool = True) -> Starlette:
     """
     The application. With a ``token`` it may be bound anywhere and demands it; without, it answers loopback names only.
+    Not ``gated`` it is for a place within another application, which has let the request in.
     """
     routes = _Routes(sources)
     return Starlette(
         routes=[
-            Route("/", routes.page),
             Route("/healthz", routes.health),
             Route("/metrics", routes.metrics),
             Route("/api/status", routes.status),
             Route("/api/windows", routes.windows),
+            Route("/api/missing", routes.missing),
+            Route("/api/nodes", routes.nodes),
             Route("/api/spans", routes.spans),
             Route("/api/steps", routes.steps),
             Route("/api/profile", routes.profile, methods=["POST"]),
+            Route("/api/attach", routes.attach, methods=["POST"]),
             Route("/api/stop", routes.stop, methods=["POST"]),
+            *jaeger_routes(sources.store),
+            *_pages(sources),
+            static.route(),
             Route("/artifacts/{path:path}", routes.artifact),
+            Route("/nodes/{node}/artifacts/{path:path}", routes.elsewhere),
         ],
-        middleware=[Middleware(Gate, token=token)],
+        middleware=[Middleware(Gate, token=token), _addressed(sources)] if gated else [],
         exception_handlers={
             HTTPException: _refused,
             StoreError: _unreadable,
             StepscopeError: _wrong,
         },
     )
+
+
+def _addressed(sources: Sources) -> Middleware:
+    return Middleware(Addressed, run=addressee.run_name(sources.store.parent), sidecar=sources.sidecar)
+
+
+def _pages(sources: Sources) -> list[BaseRoute]:
+    seen = Seen(
+        store=sources.store,
+        status=sources.live.status,
+        estimates=sources.estimates,
+        trace_view=sources.trace_view,
+        viewer=sources.viewer,
+        runs=sources.runs,
+    )
+    found: list[BaseRoute] = [*Views(seen).routes()]
+    return found + (Attempts(sources.store, application=sources.beside).routes() if sources.beside else [])
 
 
 class _Routes:
@@ -127,10 +169,6 @@ class _Routes:
 
     def __init__(self, sources: Sources) -> None:
         self._from = sources
-
-    async def page(self, _: Request) -> Response:
-        status = self._from.live.status()
-        return HTMLResponse(await run_in_threadpool(self._page, status))
 
     def health(self, _: Request) -> Response:
         return PlainTextResponse("ok\n")
@@ -144,8 +182,24 @@ class _Routes:
 
     def windows(self, request: Request) -> Response:
         step = _whole(request, "step")
+        attended = self._from.sidecar or orphans.attended(self._from.store.parent)
         with open_reader(self._from.store) as reader:
-            return _json([row.json(directory=self._from.directory) for row in reader.windows(step=step)])
+            rows = orphans.shown(reader.windows(step=step), attended=attended)
+            elsewhere = reader.elsewhere(step=step)
+        return _json(window_objects(rows, elsewhere, directory=self._from.directory))
+
+    async def missing(self, request: Request) -> Response:
+        step, node = _whole(request, "step"), str(self._from.live.status().get("node", ""))
+
+        def read() -> list[dict[str, Value]]:
+            with open_reader(self._from.store) as reader:
+                return missing_objects(reader, node=node, step=step)
+
+        return _json(await run_in_threadpool(read))
+
+    def nodes(self, _: Request) -> Response:
+        with open_reader(self._from.store) as reader:
+            return _json(node_objects(reader))
 
     def spans(self, request: Request) -> Response:
         step = _whole(request, "step")
@@ -165,58 +219,50 @@ class _Routes:
             raise HTTPException(400, 'say which steps: {"steps": "5,8-9"}')
         return _json(dict(self._from.live.set_selection(steps)))
 
+    async def attach(self, request: Request) -> Response:
+        order = await _order(request)
+        if self._from.attach is None:
+            raise HTTPException(404, "this sidecar attaches to nothing")
+        return _json(dict(self._from.attach(order)))
+
     async def stop(self, request: Request) -> Response:
         await _order(request)
         return _json(dict(self._from.live.stop()))
 
-    def artifact(self, request: Request) -> Response:
-        path = request.path_params["path"]
-        with open_reader(self._from.store) as reader:
-            file, window = find_artifact(reader, path, directory=self._from.directory)
-        name = f"step-{window.step}-{window.role}-{window.rank}-{file.name}"
-        kind = MEDIA_TYPES.get(file.suffix, "application/octet-stream")
-        return FileResponse(file, media_type=kind, filename=name)
+    async def artifact(self, request: Request) -> Response:
+        try:
+            return await run_in_threadpool(self._artifact, request.path_params["path"])
+        except HTTPException as error:
+            if error.status_code != 404:
+                raise
+        return await self._fetched(request, node=None)
 
-    def _page(self, status: Mapping[str, object]) -> str:
+    async def elsewhere(self, request: Request) -> Response:
+        return await self._fetched(request, node=request.path_params["node"])
+
+    async def _fetched(self, request: Request, *, node: str | None) -> Response:
+        if self._from.remote is None:
+            raise HTTPException(404, "no such artifact")
+        found = await run_in_threadpool(self._find, request.path_params["path"], node)
+        if request.method == "HEAD":
+            # Nobody's node is asked for what is not going to be sent.
+            return Response(headers={"content-length": str(found.window.bytes)} if found.whole else {})
+        return await self._from.remote.get(found)
+
+    def _find(self, path: str, node: str | None) -> Found:
         with open_reader(self._from.store) as reader:
-            estimates = self._estimates()
-            steps = step_rows(reader, estimates=estimates, last=PAGE_STEPS)
-            shown = {row.step for row in steps}
-            windows = [row for row in reader.windows() if row.step in shown or not State(row.state).final]
-        return run_page(status, steps=steps, windows=windows, estimates=estimates)
+            return find(reader, path, node=node)
+
+    def _artifact(self, path: str) -> Response:
+        with open_reader(self._from.store) as reader:
+            found, window = find_artifact(reader, path, directory=self._from.directory)
+        name = f"step-{window.step}-{window.role}-{window.rank}-{found.name}"
+        if found.is_dir():
+            return HTMLResponse(folder_page(name, found), headers={"content-security-policy": LISTING})
+        return FileResponse(found, media_type=media_type(found), filename=name)
 
     def _estimates(self) -> Mapping[str, Estimate]:
         return Costs(self._from.store).refresh() if self._from.estimates is None else self._from.estimates()
-
-
-def find_artifact(reader: Reader, path: str, *, directory: Path) -> tuple[Path, WindowRow]:
-    """
-    The file at ``path`` below ``directory``, if it is, or lies in, the artifact of a window in the store.
-
-    Raises:
-        HTTPException: it is not; nothing is said about what else there may be.
-    """
-    absent = HTTPException(404, "no such artifact")
-    parts = PurePosixPath(path).parts
-    if "\0" in path or not parts or ".." in parts or parts[0] == "/" or path != "/".join(parts):
-        raise absent
-    step = next((int(match[1]) for part in parts if (match := STEP_FOLDER.fullmatch(part))), None)
-    window = next(
-        (row for row in reader.windows(step=step) if row.artifact and PurePosixPath(path).is_relative_to(row.artifact)),
-        None,
-    )
-    if window is None:
-        raise absent
-    root = directory.resolve()
-    file = root / path
-    try:
-        # A link anywhere on the way makes the resolved path another one.
-        plain = file.resolve(strict=True) == file and stat.S_ISREG(file.lstat().st_mode)
-    except OSError:
-        raise absent from None
-    if not plain:
-        raise absent
-    return file, window
 
 
 async def _order(request: Request) -> dict[str, object]:
@@ -260,14 +306,25 @@ def _error(message: str, status: int, headers: Mapping[str, str] | None = None) 
     return Response(orjson.dumps({"error": message}), status, dict(headers or {}), media_type="application/json")
 
 
-def _refused(_: Request, error: Exception) -> Response:
+def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    return _error(error.detail, error.status_code, error.headers)
+    return _told(request, error.detail, error.status_code, error.headers)
 
 
-def _unreadable(_: Request, error: Exception) -> Response:
-    return _error(str(error), 503)
+def _unreadable(request: Request, error: Exception) -> Response:
+    return _told(request, without_folders(str(error)), 503)
 
 
-def _wrong(_: Request, error: Exception) -> Response:
-    return _error(str(error), 400)
+def _wrong(request: Request, error: Exception) -> Response:
+    return _told(request, str(error), 400)
+
+
+def _told(request: Request, message: str, status: int, headers: Mapping[str, str] | None = None) -> Response:
+    """
+    An error as a page for a browser, which says that it wants one, and as JSON for everybody else.
+    """
+    if request.method != "GET" or "text/html" not in request.headers.get("accept", ""):
+        return _error(message, status, headers)
+    # Relative, as all links are; where the run is within another's pages, to the first of those.
+    above = request.scope["path"].removeprefix(request.scope.get("app_root_path", "")).count("/") - 1
+    return HTMLResponse(refused_page(message, top="../" * above), status, dict(headers or {}))

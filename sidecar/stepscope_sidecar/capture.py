@@ -27,6 +27,23 @@ def recorded(window: Window) -> bool:
     return bool(window.opened_unix_ns and window.trace_id and window.span_id)
 
 
+def gone_on(window: Window, *, unix_ns: int) -> OwnSpan:
+    """
+    The same in the trace of the step that it has gone on into by now, where nothing else would show it.
+    """
+    trace_id, span_id = window.also[-1]
+    return OwnSpan(
+        name=names.PROFILE_OPENED,
+        trace_id=trace_id,
+        span_id=_span_id(f"opened-{window.last_step}", window),
+        parent_span_id=span_id,
+        start_unix_ns=unix_ns,
+        end_unix_ns=unix_ns,
+        attributes={**_common(window), names.PARAM_VERSION: window.last_step - 1, names.STEP: window.last_step},
+        links=((window.trace_id, window.span_id),),
+    )
+
+
 def opened(window: Window) -> OwnSpan:
     """
     The zero-length span that shows a window in progress.
@@ -73,7 +90,7 @@ def capture(window: Window, *, url: str) -> OwnSpan:
         start_unix_ns=window.opened_unix_ns,
         end_unix_ns=max(window.opened_unix_ns, window.closed_unix_ns),
         attributes=attributes,
-        links=((window.trace_id, window.span_id),),
+        links=((window.trace_id, window.span_id), *window.also),
         error="" if window.state is names.State.READY else f"{window.state}: {window.reason}",
     )
 
@@ -88,6 +105,8 @@ def _common(window: Window) -> dict[str, str | int | float | bool]:
         names.TOOL: window.tool,
         names.LEVEL: window.level,
     }
+    if window.last_step > window.step:
+        attributes[names.LAST_STEP] = window.last_step
     if window.level_fallback:
         attributes[names.LEVEL_FALLBACK] = window.level_fallback
     return attributes

@@ -10,7 +10,7 @@ from stepscope.names import State
 from stepscope.selection import Ranks
 from stepscope_sidecar.expected import Missing, missing
 from stepscope_sidecar.processes import Processes
-from stepscope_sidecar.windows import Window
+from stepscope_sidecar.windows import Window, Windows
 
 KEPT = 100
 """Decided steps whose missing recordings are remembered."""
@@ -40,16 +40,18 @@ class Census:
             self._open.add(step)
 
     def count(
-        self, processes: Processes, windows: Iterable[Window], ranks: Ranks
+        self, processes: Processes, windows: Windows, ranks: Ranks, *, alone: bool = True
     ) -> Iterator[tuple[int, str, int, str]]:
         """
         Decide what can be decided now; yields step, role, rank and reason of each recording that is missing.
+
+        Only where this node is ``alone`` in the run has a rank that is not registered here never registered.
         """
         for step in sorted(self._open):
             found = missing(
                 [process.member(step) for process in processes],
-                windows=_outcomes(step, windows),
-                world=processes.world(),
+                windows=_outcomes(windows.of_step(step)),
+                world=processes.world() if alone else {},
                 ranks=ranks,
             )
             if found is None:
@@ -67,11 +69,12 @@ class Census:
                 yield step, item.role, item.rank, item.reason
 
 
-def _outcomes(step: int, windows: Iterable[Window]) -> dict[tuple[str, int], tuple[State, str]]:
+def _outcomes(windows: Iterable[Window]) -> dict[tuple[str, int], tuple[State, str]]:
     found: dict[tuple[str, int], tuple[State, str]] = {}
     for window in windows:
         key = (window.role, window.rank)
-        # A denial of a window that another process, or a second try, then got says nothing.
-        if window.step == step and (key not in found or window.state is not State.DENIED):
+        # A denial of a window that another process, or a second try, then got says nothing; nor does what was recorded
+        # of a process beside it.
+        if not window.beside and (key not in found or window.state is not State.DENIED):
             found[key] = (window.state, window.reason)
     return found

@@ -179,8 +179,11 @@ class Control:
                         self._controller.handle(process, message)
                     else:
                         raise WireError(f"{type(message).__name__} before registering")
-        except (WireError, ValueError, TimeoutError) as error:
-            LOG.warning("closing the connection of pid %d: %s", pid, str(error) or "it did not register")
+        except (WireError, ValueError) as error:
+            LOG.warning("closing the connection of pid %d: %s", pid, error)
+        except TimeoutError:
+            # Nothing came: whoever looks whether the socket is there does no harm, and no process of the run is lost.
+            LOG.info("closing a connection of pid %d that said nothing for %g s", pid, REGISTER_LIMIT)
         except ConnectionError:
             pass  # The other end went without a word; whether the process did too, its pidfd tells.
         finally:

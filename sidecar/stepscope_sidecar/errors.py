@@ -3,6 +3,7 @@ The errors of the sidecar that a caller can handle.
 """
 
 from stepscope.errors import StepscopeError
+from stepscope.names import Reason
 
 
 class StoreError(StepscopeError):
@@ -29,9 +30,27 @@ class StoreClosedError(StoreError):
     """
 
 
+class StoreSlowError(StoreError):
+    """
+    A question took longer than it may; a narrower one is answered.
+    """
+
+
 class StoreVersionError(StoreError):
     """
     The file was written by a newer release, or is no store at all.
+    """
+
+
+class DataError(StepscopeError):
+    """
+    A run cannot be read as data, or its tables cannot be written.
+    """
+
+
+class MergeError(StepscopeError):
+    """
+    A step cannot be made one timeline, or the file cannot be written; the message says what would help.
     """
 
 
@@ -48,3 +67,16 @@ class IntakeError(StepscopeError):
         self.status = status
         self.code = code
         self.retry_after = retry_after
+
+
+class AttachError(StepscopeError):
+    """
+    A tool that records a process from outside cannot be started or stopped. Carries the reason of its window.
+    """
+
+    def __init__(self, message: str, *, reason: Reason) -> None:
+        """
+        Fail with ``message``.
+        """
+        super().__init__(message)
+        self.reason = reason

@@ -1,14 +1,16 @@
 """
 Which recordings of a step were to be expected, and which of them were not made (W9).
 
-Pure. The controller says who entered a step, whether it was selected for them then, and how their windows ended.
+Pure. The controller says who entered a step, whether it was selected for them then, and how their windows ended; for
+pages the store says what was found then.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from stepscope.names import State
+from stepscope.names import Reason, State
 from stepscope.selection import Ranks
+from stepscope_sidecar.rows import MissingRow, WindowRow
 
 NEVER_REGISTERED = "never_registered"
 """A rank within a declared world size that has not been heard of."""
@@ -83,3 +85,23 @@ def missing(
                 if (role, rank) not in seen and ranks.holds(role=role, rank=rank)
             )
     return sorted(found, key=lambda item: (item.role, item.rank))
+
+
+def accounted(windows: Iterable[WindowRow], missing: Iterable[MissingRow]) -> list[tuple[str, int, str]]:
+    """
+    The processes that were to be recorded in a step, each with why it was not, or "": those that asked for a window,
+    and those that the sidecar found ``missing``.
+    """
+    found: dict[tuple[str, int], str] = {}
+    for row in windows:
+        if row.other.get("beside") or row.reason == Reason.RANK_NOT_SELECTED:
+            continue
+        key = (row.role, row.rank)
+        if row.state == State.READY:
+            found[key] = ""
+        elif State(row.state).final and found.get(key, "-"):
+            # A denial of a window that a second try then got says nothing.
+            found[key] = row.reason or row.state
+    for one in missing:
+        found.setdefault((one.role, one.rank), one.reason)
+    return [(role, rank, why) for (role, rank), why in sorted(found.items())]

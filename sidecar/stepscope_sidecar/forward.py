@@ -1,37 +1,30 @@
 """
 The forwarder: sends what lies in the inbox to the upstream, in order, at least once.
 
-Owns batching, retries, and what happens to a batch that the upstream will never take. Its place in the inbox is in
-the store, so it goes on where it was after a restart. Runs on a thread of its own. Spans of others that lie in a
-step's trace are given their step and version on the way.
+Owns batching, retries, and what happens to a batch that the upstream will never take or that has come round. Its
+place in the inbox is in the store, so it goes on where it was after a restart. Runs on a thread of its own. Spans of
+others that lie in a step's trace are given their step and version on the way.
 """
 
-import gzip
 import logging
 import random
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from itertools import groupby
 
-import httpx
-from google.protobuf.message import DecodeError
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
-    ExportTraceServiceRequest,
-    ExportTraceServiceResponse,
-)
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from stepscope import names
-from stepscope_sidecar import inbox
+from stepscope_sidecar import chain, inbox
 from stepscope_sidecar.errors import StoreError
 from stepscope_sidecar.inbox import Parcel
-from stepscope_sidecar.otlp import PROTOBUF, VIA
 from stepscope_sidecar.reader import Reader, open_reader
 from stepscope_sidecar.spans import each, own_attributes
 from stepscope_sidecar.steps import Steps
 from stepscope_sidecar.store import Store
-from stepscope_sidecar.upstream import Upstream
+from stepscope_sidecar.transport import Answer, Transport
 
 LOG = logging.getLogger(__name__)
 
@@ -50,85 +43,19 @@ SERVER_ERRORS = 10
 """A batch that an upstream fails on so often (500) is itself the cause: about three minutes of trying."""
 
 OUTBOX_BYTES = 2 * 1024**3
-"""What may wait for an upstream that is away: some seven million spans. Then the oldest are given up."""
+"""What may wait for an upstream that is away or slow: some seven million spans. Then the oldest are given up."""
+
+CIRCLE = (
+    "spans come back that have been here: the upstream endpoint (OTEL_EXPORTER_OTLP_*) leads round to this sidecar;"
+    " such spans are kept and not forwarded again"
+)
+"""What is said of it, once in the log and as a warning of the run."""
 
 FLUSH_POLL = 0.05
 """Seconds between looks at what is left while somebody waits for the outbox to empty."""
 
 NEVER = frozenset({400, 413, 415, 422, 431, 501})
 """Answers that say that this very batch will never be taken. Others (401, 404: a wrong setting) may change."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Answer:
-    """
-    What the upstream said; status 0 when it could not be reached.
-    """
-
-    status: int
-    message: str = ""
-    retry_after: float | None = None
-    rejected: int = 0
-
-
-class Transport(Protocol):
-    """
-    Sends one request body.
-    """
-
-    def send(self, body: bytes) -> Answer:
-        """
-        Send ``body`` (serialised, not yet compressed); never raises for what the network does.
-        """
-
-    def close(self) -> None:
-        """
-        Close connections.
-        """
-
-
-class HttpTransport:
-    """
-    OTLP over HTTP with protobuf and gzip.
-    """
-
-    def __init__(self, upstream: Upstream, *, via: str = "") -> None:
-        """
-        ``via`` names this sidecar, so that one that is its own upstream notices.
-        """
-        self._error = (httpx.HTTPError, httpx.InvalidURL)
-        self._gzip = upstream.gzip
-        headers = {"content-type": PROTOBUF, **({VIA: via} if via else {}), **upstream.headers}
-        if self._gzip:
-            headers["content-encoding"] = "gzip"
-        self._url = upstream.url
-        self._client = httpx.Client(
-            headers=headers, timeout=upstream.timeout, verify=upstream.certificate or True, trust_env=True
-        )
-
-    def send(self, body: bytes) -> Answer:
-        """
-        POST ``body``.
-        """
-        content = gzip.compress(body, compresslevel=1) if self._gzip else body
-        try:
-            response = self._client.post(self._url, content=content)
-        except self._error as error:
-            return Answer(status=0, message=f"{type(error).__name__}: {error}")
-        if response.is_success:
-            rejected, message = _partial(response.content)
-            return Answer(status=response.status_code, rejected=rejected, message=message)
-        return Answer(
-            status=response.status_code,
-            message=response.reason_phrase,
-            retry_after=_seconds(response.headers.get("retry-after", "")),
-        )
-
-    def close(self) -> None:
-        """
-        Close connections.
-        """
-        self._client.close()
 
 
 @dataclass(kw_only=True, slots=True)
@@ -152,14 +79,20 @@ class Forwarder:
 
     store: Store
     transport: Transport
+    instance: str = ""
+    """The name of this sidecar, which it adds to the chain of what it sends."""
     clock: Callable[[], int] = time.time_ns
     jitter: Callable[[], float] = random.random
     outbox_bytes: int = OUTBOX_BYTES
     failure: BaseException | None = None
+    circling: bool = False
+    """Whether spans have come back."""
     _wake: threading.Event = field(default_factory=threading.Event)
     _hurry: threading.Event = field(default_factory=threading.Event)
     _closing: threading.Event = field(default_factory=threading.Event)
     _attempts: _Attempts = field(default_factory=_Attempts)
+    _full: bool = False
+    """Whether it has been said that the outbox is full, which lasts until half of it is free."""
     _thread: threading.Thread | None = None
 
     def start(self) -> None:
@@ -213,12 +146,17 @@ class Forwarder:
         Send one batch. Returns how long to wait before the next round; None when there is nothing to send.
         """
         try:
-            if self._attempts.told:
-                self._trim(reader)
+            self._trim(reader)
             parcels = reader.waiting(parcels=1 if self._attempts.singly else BATCH_PARCELS, limit=BATCH_BYTES)
             if not parcels:
                 return None
-            answer = self.transport.send(self._body(parcels))
+            back, alike = next(groupby(parcels, key=lambda parcel: chain.circles(parcel.via, self.instance)))
+            parcels = list(alike)
+            if back:
+                self._pass_over(parcels)
+                return 0.0
+            via = chain.union(parcel.via for parcel in parcels)
+            answer = self.transport.send(self._body(parcels), via=(*via, self.instance) if self.instance else via)
             return self._settle(parcels, answer)
         except StoreError as error:
             LOG.warning("cannot go on forwarding now: %s", error)
@@ -241,6 +179,12 @@ class Forwarder:
             return 0.0
         self._refused(parcels[0], answer)
         return 0.0
+
+    def _pass_over(self, parcels: list[Parcel]) -> None:
+        if not self.circling:
+            self.circling = True
+            LOG.warning("%s (they came by %s)", CIRCLE, " > ".join(parcels[0].via))
+        self.store.submit(lambda connection: inbox.pass_over(connection, parcels)).result()
 
     def _accepted(self, parcels: list[Parcel], answer: Answer) -> None:
         spans = sum(parcel.spans for parcel in parcels)
@@ -277,10 +221,18 @@ class Forwarder:
         return delay if retry_after is None else min(max(retry_after, delay), LONGEST_RETRY_AFTER)
 
     def _trim(self, reader: Reader) -> None:
-        if reader.waiting_bytes() <= self.outbox_bytes:
+        waiting = reader.waiting_bytes()
+        if waiting <= self.outbox_bytes:
+            self._full = self._full and waiting > self.outbox_bytes // 2
             return
         lost = self.store.submit(lambda connection: inbox.give_up(connection, limit=self.outbox_bytes)).result()
-        LOG.error("the outbox is full: %d spans will not be forwarded (they are in the store)", lost)
+        if not self._full:
+            self._full = True
+            LOG.error(
+                "the outbox is full: %d spans will not be forwarded (they are in the store); more of them are counted,"
+                " and not told of again",
+                lost,
+            )
 
     def _body(self, parcels: list[Parcel]) -> bytes:
         # Requests joined end to end are one request: that is how protobuf reads repeated fields.
@@ -300,17 +252,3 @@ def enriched(body: bytes, *, steps: Steps) -> bytes:
             span.attributes.extend(own_attributes(place.step, place.param_version))
             changed = True
     return request.SerializeToString() if changed else body
-
-
-def _partial(content: bytes) -> tuple[int, str]:
-    try:
-        partial = ExportTraceServiceResponse.FromString(content).partial_success
-    except DecodeError:
-        return 0, ""
-    return partial.rejected_spans, partial.error_message
-
-
-def _seconds(text: str) -> float | None:
-    if text.strip().isdigit():
-        return float(text)
-    return None

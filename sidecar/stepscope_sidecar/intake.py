@@ -11,12 +11,18 @@ import zlib
 from google.protobuf.message import DecodeError
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
+from stepscope_sidecar import parts
+from stepscope_sidecar.chain import Chain
 from stepscope_sidecar.errors import IntakeError, StoreBusyError, StoreError, StoreFullError
 from stepscope_sidecar.spans import count
 from stepscope_sidecar.store import Store
 
 MAX_BYTES = 16 * 1024**2
 """Of one request, compressed and again decompressed: 100 times a full batch of 512 spans, small against memory."""
+
+MAX_SPANS = 50_000
+"""Of one request, its resources and scopes counted too: again 100 times a full batch. Each takes 2 bytes to send, and
+100 times that in memory."""
 
 FULL_WAIT = 5.0
 """Seconds until a sender shall try again while the disk is full: somebody has to make room."""
@@ -67,7 +73,7 @@ class Inflater:
         """
         self._taken += len(piece)
         if self._taken > self._limit:
-            raise _too_large(self._limit, "")
+            raise _too_large(f"{self._limit} bytes", "")
         if self._inflate is None:
             self._parts.append(piece)
             return
@@ -80,7 +86,7 @@ class Inflater:
                 raise _invalid(f"the body is not compressed as its Content-Encoding says: {error}") from None
             self._size += len(part)
             if self._size > self._limit:
-                raise _too_large(self._limit, " decompressed")
+                raise _too_large(f"{self._limit} bytes", " decompressed")
             self._parts.append(part)
             piece = self._inflate.unconsumed_tail or self._inflate.unused_data
 
@@ -110,21 +116,23 @@ class Intake:
         self.token = token
         self.instance = instance
 
-    async def take(self, body: bytes) -> None:
+    async def take(self, body: bytes, *, via: Chain = ()) -> None:
         """
-        Check ``body`` and return when it is durable.
+        Check ``body``, which came by ``via``, and return when it is durable.
 
         Raises:
             IntakeError: it is no OTLP trace request, or it cannot be kept now.
         """
         try:
+            if parts.over(body, most=MAX_SPANS):
+                raise _too_large(f"{MAX_SPANS} spans, resources and scopes", "")
             spans = count(ExportTraceServiceRequest.FromString(body))
-        except DecodeError:
+        except (DecodeError, ValueError):
             raise _invalid("the body is not an OTLP ExportTraceServiceRequest in protobuf") from None
         if not spans:
             return
         try:
-            await asyncio.wrap_future(self._store.append(body, spans))
+            await asyncio.wrap_future(self._store.append(body, spans, via))
         except StoreBusyError as error:
             raise IntakeError(str(error), status=429, code=RESOURCE_EXHAUSTED, retry_after=BUSY_WAIT) from error
         except StoreFullError as error:
@@ -132,16 +140,16 @@ class Intake:
         except StoreError as error:
             raise IntakeError(str(error), status=503, code=UNAVAILABLE, retry_after=BUSY_WAIT) from error
 
-    def admit(self, *, authorization: str, via: str) -> None:
+    def admit(self, *, authorization: str, via: Chain = ()) -> None:
         """
-        Refuse who has no token, and what our own forwarder sends back to us.
+        Refuse who has no token, and what our own forwarder sends to us. What comes back by others is taken.
 
         Raises:
             IntakeError: refused.
         """
         if self.token and not _same(authorization, f"Bearer {self.token}"):
             raise IntakeError("a token is needed: Authorization: Bearer TOKEN", status=401, code=UNAUTHENTICATED)
-        if self.instance and via == self.instance:
+        if self.instance and via[-1:] == (self.instance,):
             raise _invalid("the upstream endpoint (OTEL_EXPORTER_OTLP_*) is this sidecar itself; name another one")
 
 
@@ -157,7 +165,7 @@ def _invalid(message: str) -> IntakeError:
     return IntakeError(message, status=400, code=INVALID_ARGUMENT)
 
 
-def _too_large(limit: int, how: str) -> IntakeError:
+def _too_large(limit: str, how: str) -> IntakeError:
     return IntakeError(
-        f"the body is over the limit of {limit} bytes{how}; send smaller batches", status=413, code=RESOURCE_EXHAUSTED
+        f"the body is over the limit of {limit}{how}; send smaller batches", status=413, code=RESOURCE_EXHAUSTED
     )

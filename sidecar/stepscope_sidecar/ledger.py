@@ -9,20 +9,21 @@ import logging
 import re
 import sqlite3
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import replace
 
-from stepscope import ids, wire
+from stepscope import wire
 from stepscope.names import State
+from stepscope.paths import without_folders
 from stepscope.settings import Settings
-from stepscope_sidecar import capture, inbox, totals
+from stepscope_sidecar import capture, counting, inbox, totals
 from stepscope_sidecar.errors import StoreBusyError, StoreFullError
+from stepscope_sidecar.labels import in_phases
 from stepscope_sidecar.plan import Plan
 from stepscope_sidecar.processes import Process
-from stepscope_sidecar.rows import ProcessRow, SampleRow, SelectionRow, WindowRow
+from stepscope_sidecar.rows import MissingRow, ProcessRow, SampleRow, SelectionRow, WindowRow
 from stepscope_sidecar.store import Store, write
-from stepscope_sidecar.totals import Exemplar
+from stepscope_sidecar.surroundings import alive
 from stepscope_sidecar.windows import Window
 
 LOG = logging.getLogger(__name__)
@@ -41,10 +42,22 @@ class StoreLedger:
     The ledger that writes to ``store``. The control loop owns it.
     """
 
-    def __init__(self, store: Store, settings: Settings, *, url: Callable[[], str], unix_ns: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        settings: Settings,
+        *,
+        url: Callable[[], str],
+        unix_ns: Callable[[], int],
+        changed: Callable[[WindowRow], None] = lambda _: None,
+        lacking: Callable[[Sequence[MissingRow]], None] = lambda _: None,
+    ) -> None:
         """
-        Keep the attempt of ``settings``; ``url`` is the base address of the pages.
+        Keep the attempt of ``settings``; ``url`` is the base address of the pages. ``changed`` is told of each window,
+        ``lacking`` of each recording that is missing.
         """
+        self._lacking = lacking
+        self._changed = changed
         self._store = store
         self._settings = settings
         self._url = url
@@ -52,6 +65,7 @@ class StoreLedger:
         self._newest: dict[str, int] = {}
         self._retries: deque[Work] = deque(maxlen=MAX_RETRIES)
         self._sent = self._settled = 0
+        self._begun: set[tuple[str, str]] = set()
 
     @property
     def unsaved(self) -> int:
@@ -65,28 +79,41 @@ class StoreLedger:
         Keep ``window``; with it go its spans, and what is counted when it starts to record and when it is final.
         """
         row = window_row(window, run=self._settings.run, attempt=self._settings.attempt)
+        first = self._first(window.role, window.tool)
         number = self._newest.get(window.window, 0) + 1
         self._newest[window.window] = number
         starts = capture.recorded(window) and not (before is not None and capture.recorded(before))
         ends = window.state.final and not (before is not None and before.state.final)
         spans = [capture.opened(window)] if starts else []
+        if before is not None and len(window.also) > len(before.also) and capture.recorded(window):
+            spans.append(capture.gone_on(window, unix_ns=self._unix_ns()))
         if ends and capture.recorded(window):
             spans.append(capture.capture(window, url=self._url()))
         body = self._store.encode(spans) if spans else b""
         now = self._unix_ns()
 
         def work(connection: sqlite3.Connection) -> None:
+            if first:
+                counting.begin(connection, window.role, window.tool)
             # A write that was put off must not undo a later one.
             if self._newest.get(window.window, number) == number:
                 write(connection, row)
             if spans:
                 inbox.append(connection, body, spans=len(spans), unix_ns=now)
             if starts and window.opened_unix_ns:
-                _count_start(connection, window)
+                counting.start(connection, window)
             if ends:
-                _count_end(connection, window)
+                counting.end(connection, window)
 
         self._submit(work)
+        self._changed(row)
+
+    def row(self, row: WindowRow) -> None:
+        """
+        Keep ``row`` of a window that is final, and of which something has become of its recording.
+        """
+        self._submit(lambda connection: write(connection, row))
+        self._changed(row)
 
     def process(self, process: Process) -> None:
         """
@@ -95,10 +122,12 @@ class StoreLedger:
         self._store.steps.seen(process.entered_step)
         row = process_row(process, run=self._settings.run, attempt=self._settings.attempt)
 
+        now = self._unix_ns()
+
         def work(connection: sqlite3.Connection) -> None:
             write(connection, row)
             if row.entered_step or row.closed_step:
-                totals.highest(connection, "stepscope_param_version", {"role": row.role}, row.param_version)
+                totals.reach(connection, row.role, row.param_version, unix_ns=now)
 
         self._submit(work)
 
@@ -110,7 +139,7 @@ class StoreLedger:
             revision=plan.revision,
             text=plan.selection.text,
             unix_ns=self._unix_ns(),
-            source=plan.source,
+            source=without_folders(plan.source),
             stopped=plan.stopped,
         )
         self._submit(lambda connection: write(connection, row))
@@ -132,6 +161,34 @@ class StoreLedger:
             label = reason if LABEL.fullmatch(reason) else "other"
             self._count(inbox.DROPPED, {"reason": label}, max(0, count))
 
+    def tool(self, role: str, tool: str) -> None:
+        """
+        Windows of ``role`` will be by ``tool``: their counters begin at 0.
+        """
+        if self._first(role, tool):
+            self._submit(lambda connection: counting.begin(connection, role, tool))
+
+    def missing(self, by_role: Mapping[str, int], found: Sequence[MissingRow] = ()) -> None:
+        """
+        Keep how many recordings the last decided step lacks, and which have now been ``found`` to be missing.
+        """
+        values = dict(by_role)
+
+        def work(connection: sqlite3.Connection) -> None:
+            for row in found:
+                write(connection, row)
+            for role, count in values.items():
+                totals.put(connection, "stepscope_missing_ranks", {"role": role}, count)
+
+        self._submit(work)
+        self._lacking(found)
+
+    def update_delayed(self, role: str, seconds: float) -> None:
+        """
+        Count ``seconds`` that profiling kept an update of a process of ``role`` waiting.
+        """
+        self._count("stepscope_update_delay_seconds_total", {"role": role}, seconds)
+
     def finalise_cpu(self, seconds: float) -> None:
         """
         Count CPU time of finalising.
@@ -144,6 +201,11 @@ class StoreLedger:
         """
         for _ in range(len(self._retries)):
             self._submit(self._retries.popleft())
+
+    def _first(self, role: str, tool: str) -> bool:
+        known = (role, tool) in self._begun
+        self._begun.add((role, tool))
+        return not known
 
     def _count(self, name: str, labels: Mapping[str, str], amount: float) -> None:
         self._submit(lambda connection: totals.add(connection, name, labels, amount))
@@ -197,8 +259,14 @@ def window_row(window: Window, *, run: str, attempt: str) -> WindowRow:
         asked_unix_ns=window.asked_unix_ns,
         opened_unix_ns=window.opened_unix_ns,
         closed_unix_ns=window.closed_unix_ns,
-        stall_seconds=dict(window.stall),
-        other={"forced": window.forced, "devices": list(window.devices)},
+        stall_seconds=in_phases(window.stall),
+        other={
+            "forced": window.forced,
+            "devices": list(window.devices),
+            "beside": window.beside,
+            "last_step": window.last_step,
+            "also": [list(ids) for ids in window.also],
+        },
     )
 
 
@@ -206,7 +274,7 @@ def window_of(row: WindowRow) -> Window:
     """
     The window in ``row``, as a restarted sidecar takes it over.
     """
-    devices = row.other.get("devices")
+    devices, also = row.other.get("devices"), row.other.get("also")
     return Window(
         window=row.window,
         step=row.step,
@@ -222,6 +290,11 @@ def window_of(row: WindowRow) -> Window:
         folder=row.folder,
         devices=tuple(str(device) for device in devices) if isinstance(devices, list) else (),
         forced=bool(row.other.get("forced")),
+        last_step=row.last_step if row.last_step > row.step else 0,
+        also=tuple((str(ids[0]), str(ids[1])) for ids in also if isinstance(ids, list) and len(ids) == 2)
+        if isinstance(also, list)
+        else (),
+        beside=str(row.other.get("beside") or ""),
         state=State(row.state),
         reason=row.reason,
         detail=row.detail,
@@ -270,7 +343,7 @@ def process_row(process: Process, *, run: str, attempt: str) -> ProcessRow:
 
 def process_of(row: ProcessRow) -> Process:
     """
-    The process in ``row``. Whether it still lives, and was expected to record, is for the caller to say.
+    The process in ``row``, as a restarted sidecar takes it over. Which steps it was expected to record is not kept.
     """
     return Process(
         pid=row.pid,
@@ -278,7 +351,7 @@ def process_of(row: ProcessRow) -> Process:
         node=row.node,
         role=row.role,
         rank=row.rank,
-        watch_pid=row.pid if ids.process_start(row.pid) == row.process_start else 0,
+        watch_pid=row.pid if alive(row.pid, row.process_start) else 0,
         world_size=row.world_size,
         param_version=row.param_version,
         resumed_from=row.resumed_from,
@@ -310,38 +383,6 @@ def _sample(message: wire.Samples, item: list[str | int | None]) -> SampleRow | 
         trace_id=str(trace_id or ""),
         span_id=str(span_id or ""),
     )
-
-
-def _exemplar(window: Window, value: float = 0.0) -> Exemplar | None:
-    if not capture.recorded(window):
-        return None
-    return Exemplar(
-        trace_id=window.trace_id,
-        span_id=window.span_id,
-        step=window.step,
-        value=value,
-        unix_ns=window.closed_unix_ns or window.opened_unix_ns,
-    )
-
-
-def _count_start(connection: sqlite3.Connection, window: Window) -> None:
-    lag = window.stall.get("open", 0.0) + window.stall.get("start", 0.0)
-    labels = {"role": window.role}
-    totals.observe(connection, "stepscope_window_open_lag_seconds", labels, [lag], _exemplar(window, lag))
-
-
-def _count_end(connection: sqlite3.Connection, window: Window) -> None:
-    labels = {"role": window.role, "tool": window.tool}
-    exemplar = _exemplar(window, 1.0)
-    totals.add(connection, "stepscope_windows_total", {**labels, "outcome": window.state.value}, 1, exemplar)
-    for phase, seconds in window.stall.items():
-        if phase in capture.STALL:
-            stall = _exemplar(window, seconds)
-            name = "stepscope_profiling_stall_seconds_total"
-            totals.add(connection, name, {"role": window.role, "phase": phase}, seconds, stall)
-    if window.state is State.READY:
-        size = replace(exemplar, value=float(window.bytes)) if exemplar else None
-        totals.add(connection, "stepscope_artifact_bytes_total", labels, window.bytes, size)
 
 
 def _noted(future: "Future[None]") -> None:

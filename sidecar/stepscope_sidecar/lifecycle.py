@@ -15,6 +15,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from stepscope import files
 from stepscope.errors import ConfigurationError
 from stepscope.settings import MAX_SOCKET_PATH, Settings
 
@@ -87,6 +88,20 @@ def acquire(path: Path, *, sweep: bool = False) -> Lock | None:
                 _sweep(path)
             return Lock(handle, path)
     return None
+
+
+def held(path: Path) -> bool:
+    """
+    Whether a sidecar holds the lock for the control socket at ``path``.
+    """
+    try:
+        handle = _locked(_lock_file(path))
+    except OSError:
+        return False
+    if handle is None:
+        return True
+    os.close(handle)
+    return False
 
 
 def _lock_file(path: Path) -> Path:
@@ -175,14 +190,12 @@ def announce(folder: Path, values: Mapping[str, object]) -> None:
     """
     Write down where this sidecar listens; a reader sees all of it or the former one.
     """
-    new = folder / f".{SIDECAR_FILE}-{os.getpid()}"
-    new.write_text(json.dumps(dict(values)) + "\n")
-    new.replace(folder / SIDECAR_FILE)
+    files.replace(folder / SIDECAR_FILE, f"{json.dumps(dict(values))}\n".encode())
 
 
 def announced(folder: Path) -> dict[str, object]:
     """
-    What the former sidecar of this attempt wrote down; empty if there was none.
+    What the sidecar of the attempt in ``folder`` wrote down, this or a former one; empty if there was none.
     """
     try:
         found = json.loads((folder / SIDECAR_FILE).read_text())
@@ -213,12 +226,18 @@ def tree_bytes(folder: Path) -> int:
     """
     Bytes of all recordings below ``folder``, raw ones and leftovers included; what vanishes meanwhile counts nothing.
     """
+    return sum(map(folder_bytes, folder.glob("step-*")))
+
+
+def folder_bytes(folder: Path) -> int:
+    """
+    Bytes of all files in ``folder``; what vanishes meanwhile counts nothing.
+    """
     total = 0
-    for step in folder.glob("step-*"):
-        for root, _, files in os.walk(step):
-            for name in files:
-                with contextlib.suppress(OSError):
-                    total += Path(root, name).lstat().st_size
+    for root, _, found in os.walk(folder):
+        for name in found:
+            with contextlib.suppress(OSError):
+                total += Path(root, name).lstat().st_size
     return total
 
 

@@ -2,12 +2,22 @@
 The run as the HTTP side and the metrics see it, and the orders that come from there.
 """
 
+import logging
 import os
-from collections.abc import Callable, Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from stepscope.errors import SelectionError
+from stepscope.paths import without_folders
+from stepscope_sidecar import gauges
 from stepscope_sidecar.controller import Controller
 from stepscope_sidecar.metrics import Gauge
 from stepscope_sidecar.overhead import Estimate
+from stepscope_sidecar.plan import API, UPSTREAM
+from stepscope_sidecar.report import Order
+from stepscope_sidecar.surroundings import Disk
+
+LOG = logging.getLogger(__name__)
 
 
 class Live:
@@ -23,16 +33,28 @@ class Live:
         pending: Callable[[], int],
         unsaved: Callable[[], int],
         estimates: Callable[[], Mapping[str, Estimate]],
+        attached: Callable[[], list[dict[str, object]]] = list,
+        peers: Callable[[], Mapping[str, object]] = dict,
+        order: Callable[[str, bool], list[str]] = lambda *_: [],
+        more: Sequence[Callable[[], Iterable[Gauge]]] = (),
+        unix_ns: Callable[[], int] = time.time_ns,
     ) -> None:
         """
-        Tell of ``controller``; ``pending`` spans are not forwarded, ``unsaved`` changes not in the store.
+        Tell of ``controller``; ``pending`` spans are not forwarded, ``unsaved`` changes not in the store,
+        ``attached`` processes are recorded along with registered ones; ``peers`` tells of other sidecars. ``order`` has
+        the nodes that report here obey as well, and names them. ``more`` have gauges of their own.
         """
+        self._order = order
+        self._peers = peers
         self._controller = controller
         self._node = node
         self._pending = pending
         self._unsaved = unsaved
         self._estimates = estimates
+        self._attached = attached
         self._gauges: list[Gauge] = []
+        self._more = more
+        self._unix_ns = unix_ns
 
     def gauges(self) -> Iterable[Gauge]:
         """
@@ -40,29 +62,26 @@ class Live:
         """
         return self._gauges
 
-    def measure(self, *, disk_bytes: int) -> None:
+    def measure(self, *, disk: Disk) -> None:
         """
         Take the gauges now.
         """
         controller = self._controller
+        windows, counts = list(controller.recordings.windows), controller.processes.counts()
+        ages = gauges.open_ages(windows, roles=counts, unix_ns=self._unix_ns())
         found = [
-            Gauge(name="stepscope_artifact_disk_bytes", value=disk_bytes),
-            Gauge(name="stepscope_spans_pending", value=self._pending()),
+            Gauge(name="stepscope_artifact_disk_bytes", value=disk.used),
+            Gauge(name="stepscope_artifact_disk_budget_bytes", value=disk.budget),
+            Gauge(name="stepscope_artifact_disk_left_bytes", value=disk.left),
+            Gauge(name="stepscope_artifact_disk_free_bytes", value=disk.free),
+            *gauges.by_role("stepscope_windows_open", controller.open),
+            *gauges.by_role("stepscope_window_open_age_seconds", ages),
+            *gauges.by_role("stepscope_window_start_skew_seconds", gauges.start_skews(windows)),
+            *gauges.by_role("stepscope_processes", counts),
         ]
-        for name, values in (
-            ("stepscope_windows_open", controller.open),
-            ("stepscope_processes", controller.processes.counts()),
-            ("stepscope_missing_ranks", controller.census.by_role),
-        ):
-            found += [Gauge(name=name, value=value, labels={"role": role}) for role, value in values.items()]
-        for role, item in self._estimates().items():
-            for name, ratio in (
-                ("stepscope_profiling_overhead_ratio", item.ratio),
-                ("stepscope_profiling_wall_overhead_ratio", item.wall_ratio),
-            ):
-                if ratio is not None:
-                    found.append(Gauge(name=name, value=ratio, labels={"role": role}))
-        self._gauges = found
+        for source in self._more:
+            found += source()
+        self._gauges = found + gauges.overheads(self._estimates())
 
     def status(self) -> dict[str, object]:
         """
@@ -82,7 +101,7 @@ class Live:
             "selection": controller.plan.selection.text,
             "revision": controller.plan.revision,
             "stopped": controller.plan.stopped,
-            "stopped_by": controller.plan.stopped_by,
+            "stopped_by": without_folders(controller.plan.stopped_by),
             "processes": [
                 {
                     "role": process.role,
@@ -95,14 +114,19 @@ class Live:
                 }
                 for process in controller.processes
             ],
+            "attached": self._attached(),
             "windows": states,
             "windows_open": sum(controller.open.values()),
+            "open": gauges.open_windows(controller.recordings.windows, unix_ns=self._unix_ns()),
             # A final window whose row is still on its way to the store is work left, too.
             "windows_unfinished": controller.unfinished or min(1, self._unsaved()),
             "spans_pending": self._pending(),
             "missing": self._missing(),
+            "warnings": [without_folders(warning) for warning in controller.warnings],
             "overhead": {role: item.ratio for role, item in self._estimates().items()},
+            "overhead_estimates": {role: item.json() for role, item in self._estimates().items()},
             "ignored": dict(controller.recordings.windows.ignored),
+            **self._peers(),
         }
 
     def set_selection(self, text: str) -> dict[str, object]:
@@ -112,15 +136,43 @@ class Live:
         Raises:
             SelectionError: ``text`` does not follow the grammar.
         """
-        plan = self._controller.set_selection(text, "api")
-        return {"selection": plan.selection.text, "revision": plan.revision, "stopped": plan.stopped}
+        plan = self._controller.set_selection(text, API)
+        return {
+            "node": self._node,
+            "nodes": self._order(plan.selection.text, False),
+            "selection": plan.selection.text,
+            "revision": plan.revision,
+            "stopped": plan.stopped,
+            "warnings": self._controller.too_late(),
+        }
 
     def stop(self) -> dict[str, object]:
         """
         Close what is open and open nothing more.
         """
-        told = self._controller.stop("api")
-        return {"windows_open": told, "revision": self._controller.plan.revision, "stopped": True}
+        told = self._controller.stop(API)
+        return {
+            "node": self._node,
+            "nodes": self._order("", True),
+            "windows_open": told,
+            "revision": self._controller.plan.revision,
+            "stopped": True,
+        }
+
+    def obey(self, order: Order) -> bool:
+        """
+        Do what a person has ordered upstream; whether that could be done.
+        """
+        source = UPSTREAM.format(order.number)
+        try:
+            if order.stopped:
+                self._controller.stop(source)
+            else:
+                self._controller.set_selection(order.steps, source)
+        except SelectionError as error:
+            LOG.error("an order of the upstream cannot be obeyed (%s); are both of one release of stepscope?", error)
+            return False
+        return True
 
     def _missing(self) -> dict[str, list[str]]:
         found: dict[str, list[str]] = {}

@@ -18,13 +18,25 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from stepscope import names
+from stepscope_sidecar import inbox
 from stepscope_sidecar.totals import Exemplar, Histogram, Totals
+
+OF_ROLES = ("stepscope_param_version", "stepscope_processes")
+"""Whose series name the roles that there are, or were."""
+
+ABSENT_IS_NONE = (
+    "stepscope_processes",
+    "stepscope_windows_open",
+    "stepscope_window_open_age_seconds",
+    "stepscope_missing_ranks",
+)
+"""Gauges that are 0 for a role of which nothing is held."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Gauge:
     """
-    The value of a gauge now; a gauge whose value is unknown is left out.
+    The value of a series now that is not kept in the store; a gauge whose value is unknown is left out.
     """
 
     name: str
@@ -73,17 +85,18 @@ class Exposition:
         for gauge in self._live.gauges():
             if family := families.get(gauge.name):
                 family.add_sample(gauge.name, dict(gauge.labels), gauge.value)
-        for metric in names.METRICS:
-            # A counter that begins with its first event has no increase that Prometheus could see.
-            if metric.kind == "counter" and not metric.labels and not families[metric.name].samples:
-                families[metric.name].add_sample(metric.name, {}, 0.0)
+        _fill(families)
         return families.values()
 
     def render(self, accept: str) -> tuple[bytes, str]:
         """
         The exposition in the format that the Accept header asks for, and its content type.
         """
-        encode, content_type = choose_encoder(accept)
+        try:
+            encode, content_type = choose_encoder(accept)
+        except (TypeError, ValueError):
+            # A version that is no number: as for a caller that names none.
+            encode, content_type = choose_encoder("")
         return encode(self._registry), content_type
 
     def route(self, path: str = "/metrics") -> Route:
@@ -102,6 +115,22 @@ def _family(metric: names.Metric) -> Family:
     # Counters are called without their suffix in OpenMetrics; the encoders put it where it belongs.
     name = metric.name.removesuffix("_total") if metric.kind == "counter" else metric.name
     return Family(name, metric.help, metric.kind)
+
+
+def _fill(families: Mapping[str, Family]) -> None:
+    # A counter that begins with its first event has no increase that Prometheus could see.
+    for metric in names.METRICS:
+        if metric.kind == "counter" and not metric.labels and not families[metric.name].samples:
+            families[metric.name].add_sample(metric.name, {}, 0.0)
+    dropped = families[inbox.DROPPED]
+    counted = {sample.labels["reason"] for sample in dropped.samples}
+    for reason in sorted({*inbox.REASONS} - counted):
+        dropped.add_sample(inbox.DROPPED, {"reason": reason}, 0.0)
+    # Nor may a role vanish because a restarted sidecar holds none of its processes any more.
+    roles = {sample.labels["role"] for name in OF_ROLES for sample in families[name].samples}
+    for name in ABSENT_IS_NONE:
+        for role in sorted(roles - {sample.labels["role"] for sample in families[name].samples}):
+            families[name].add_sample(name, {"role": role}, 0.0)
 
 
 def _add_histogram(family: Family, histogram: Histogram) -> None:

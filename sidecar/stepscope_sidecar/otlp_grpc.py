@@ -14,6 +14,7 @@ from google.protobuf.duration_pb2 import Duration
 from google.rpc.error_details_pb2 import RetryInfo  # type: ignore[import-untyped]
 from google.rpc.status_pb2 import Status  # type: ignore[import-untyped]
 
+from stepscope_sidecar import chain
 from stepscope_sidecar.errors import IntakeError
 from stepscope_sidecar.intake import Intake
 from stepscope_sidecar.otlp import ACCEPTED, VIA
@@ -40,10 +41,11 @@ async def serve(intake: Intake, *, address: str) -> tuple[grpc.aio.Server, int]:
     )
 
     async def export(body: bytes, context: "grpc.aio.ServicerContext[bytes, bytes]") -> bytes:
-        metadata = {str(key): str(value) for key, value in context.invocation_metadata() or ()}
+        metadata = [(str(key), str(value)) for key, value in context.invocation_metadata() or ()]
+        via = chain.read(value for key, value in metadata if key == VIA)
         try:
-            intake.admit(authorization=metadata.get("authorization", ""), via=metadata.get(VIA, ""))
-            await intake.take(body)
+            intake.admit(authorization=dict(metadata).get("authorization", ""), via=via)
+            await intake.take(body, via=via)
         except IntakeError as error:
             await context.abort(CODES[error.code], str(error), trailing_metadata=_details(error))
         return ACCEPTED

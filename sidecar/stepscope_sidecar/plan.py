@@ -11,16 +11,22 @@ from dataclasses import dataclass, replace
 from stepscope import names
 from stepscope.errors import ConfigurationError
 from stepscope.selection import Ranks, Selection
-from stepscope.settings import Settings, read
+from stepscope.settings import SHARED, Settings, read
 
 ENVIRONMENT = "environment"
 """The source of a selection that no person has changed."""
 
+API = "api"
+"""The source of what a person ordered here."""
+
 STOP_FILE = "file {}"
 """The source of a stop that a file asked for; the file may have been left by an earlier run."""
 
-SHARED = (names.STEPS, names.TOOLS, names.LEVEL_ENV, names.RANKS)
-"""The settings that processes of one run should agree on."""
+UPSTREAM = "api of the upstream, order {}"
+"""The source of what a person ordered there; the number tells a restarted sidecar which order it has obeyed."""
+
+STEPS_FILE = "steps file {}"
+"""The source of a selection that the watched file named."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,6 +39,8 @@ class Plan:
     ranks: Ranks
     tools: Mapping[str, str]
     level: str
+    continuous: bool = False
+    """Consecutive selected steps share one window per process."""
     revision: int = 1
     stopped: bool = False
     source: str = ENVIRONMENT
@@ -52,8 +60,18 @@ class Plan:
             ranks=settings.ranks,
             tools=settings.tools,
             level=settings.level,
+            continuous=settings.continuous,
             texts={name: environment.get(name, "").strip() for name in SHARED},
         )
+
+    @property
+    def said_by(self) -> str:
+        """
+        What kind of thing changed it last: environment, api or file. Never a path: it goes into spans.
+        """
+        if ordered(self.source):
+            return API
+        return "file" if "file " in self.source else self.source
 
     @property
     def stopped_by(self) -> str:
@@ -98,6 +116,8 @@ class Plan:
             plan = replace(plan, tools=found.tools)
         if told[names.LEVEL_ENV]:
             plan = replace(plan, level=found.level)
+        if told[names.CONTINUOUS]:
+            plan = replace(plan, continuous=found.continuous)
         return plan, []
 
     def obstacles(self) -> list[str]:
@@ -122,8 +142,28 @@ class Plan:
             ordered_unix_ns=unix_ns,
         )
 
+    def filed(self, selection: Selection, *, source: str) -> "Plan":
+        """
+        The plan after the watched file named new steps. It takes no stop back: a file that is written by a machine
+        must not undo what a person switched off.
+        """
+        return replace(
+            self,
+            selection=selection,
+            revision=self.revision + 1,
+            source=self.source if self.stopped else source,
+        )
+
     def halted(self, *, source: str, unix_ns: int) -> "Plan":
         """
         The plan after a person stopped everything.
         """
         return replace(self, revision=self.revision + 1, stopped=True, source=source, ordered_unix_ns=unix_ns)
+
+
+def ordered(source: str) -> int:
+    """
+    The number of the upstream's order that ``source`` names; 0 if it names none.
+    """
+    before, _, number = source.rpartition(" ")
+    return int(number) if f"{before} {{}}" == UPSTREAM and number.isdecimal() else 0

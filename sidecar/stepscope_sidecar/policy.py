@@ -5,12 +5,15 @@ Owns no state. The first reason that holds is the answer, so that a person reads
 configured first, what is in the way next, what it costs last.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from stepscope.names import Reason
 from stepscope.selection import Ranks, Selection
 from stepscope_sidecar.windows import Windows
+
+NOT_OFFERED = "the process offers no such profiler"
+"""Why a tool is unavailable that the process did not name: one of somebody's own that was not registered."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,10 +43,12 @@ class Rules:
     ranks: Ranks
     stopped: bool = False
     overhead: float | None = None
-    """The role's measured ratio; None while it is unknown, which denies nothing."""
+    """The role's measured ratio, or what it is at least; None while nothing is known of it, which denies nothing."""
     max_overhead: float | None = None
-    disk_left: Callable[[], int] = lambda: 1
-    """Bytes that may still be kept. Asked last: it looks at the disk."""
+    device_held: bool = False
+    """A tool of a window that is over is still on one of the devices that are asked for."""
+    disk_left: int = 1
+    """Bytes that may still be kept."""
 
 
 def decide(ask: Ask, rules: Rules, windows: Windows) -> Reason | None:
@@ -56,16 +61,16 @@ def decide(ask: Ask, rules: Rules, windows: Windows) -> Reason | None:
         return Reason.STEP_NOT_SELECTED
     if not rules.ranks.holds(role=ask.role, rank=ask.rank):
         return Reason.RANK_NOT_SELECTED
-    if windows.of_key((ask.step, ask.role, ask.rank, ask.tool)) is not None:
+    if windows.of_key((ask.step, ask.role, ask.rank, ask.tool), process=ask.process) is not None:
         return Reason.DUPLICATE
     if windows.leased(process=ask.process):
         return Reason.BUSY_PROCESS
-    if ask.devices and windows.holder(ask.devices) is not None:
+    if rules.device_held or (ask.devices and windows.holder(ask.devices) is not None):
         return Reason.BUSY_DEVICE
-    if ask.tools.get(ask.tool, "not offered by the process"):
+    if ask.tools.get(ask.tool, NOT_OFFERED):
         return Reason.TOOL_UNAVAILABLE
     if rules.max_overhead is not None and rules.overhead is not None and rules.overhead > rules.max_overhead:
         return Reason.BUDGET_OVERHEAD
-    if rules.disk_left() <= 0:
+    if rules.disk_left <= 0:
         return Reason.BUDGET_DISK
     return None

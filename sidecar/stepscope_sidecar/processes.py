@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from stepscope import wire
+from stepscope import names, wire
+from stepscope.paths import without_folders
 from stepscope_sidecar.expected import Member
 from stepscope_sidecar.plan import Plan
 
@@ -53,6 +54,8 @@ class Process:
     devices: tuple[str, ...] = ()
     tools: dict[str, str] = field(default_factory=dict)
     environment: dict[str, str] = field(default_factory=dict)
+    register_only: bool = False
+    """It has no steps, and no windows. Not kept in the store: it says so again within seconds of a restart."""
     registered_unix_ns: int = 0
     ended_unix_ns: int = 0
     end_reason: str = ""
@@ -102,8 +105,9 @@ class Process:
             resumed_from=message.resumed_from,
             total_steps=message.total_steps,
             devices=tuple(message.device_ids),
-            tools=dict(message.tools),
+            tools={tool: without_folders(why) for tool, why in message.tools.items()},
             environment=dict(message.environment),
+            register_only=message.register_only,
             registered_unix_ns=unix_ns,
         )
 
@@ -216,6 +220,24 @@ class Processes:
         The declared world size of each role.
         """
         return {process.role: process.world_size for process in self if process.world_size is not None}
+
+
+def unknown_roles(plan: Plan, processes: Processes) -> list[str]:
+    """
+    A warning that names the roles in ``STEPSCOPE_TOOLS`` that nobody has, once a step has been finished here.
+
+    Roles are free words, and a sidecar sees its node alone. So a role that is not here is only suspected where one that
+    is here goes unnamed: with ``trianer=py-spy`` the trainer does, with ``trainer=torch`` no rollouter's node is warned
+    that names itself too.
+    """
+    here = {process.role for process in processes if not process.register_only}
+    absent = sorted({role for role in plan.tools if role} - here)
+    unnamed = sorted(here - set(plan.tools))
+    if not absent or not unnamed or not any(process.closed_step for process in processes):
+        return []
+    named, found = ", ".join(map(repr, absent)), ", ".join(f"{role} (by {plan.tool(role)})" for role in unnamed)
+    why = f"{names.TOOLS} names {named}, which no process of this node has registered as; it does not name {found}"
+    return [f"{why}: a misspelt role, unless it is on another node"]
 
 
 def unreachable(plan: Plan, process: Process) -> list[str]:

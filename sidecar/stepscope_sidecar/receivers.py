@@ -7,20 +7,27 @@ Owns their listeners, their start and their end. What is done with a request is 
 import asyncio
 import os
 import socket
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from grpc import aio
+from starlette.routing import Route
 
-from stepscope import names
+from stepscope import ids, names
 from stepscope.errors import ConfigurationError
+from stepscope.hosts import is_loopback
 from stepscope.settings import Settings
-from stepscope_sidecar import lifecycle, listen, otlp, otlp_grpc
-from stepscope_sidecar.forward import Forwarder, HttpTransport
+from stepscope_sidecar import chain, lifecycle, listen, otlp, otlp_grpc
+from stepscope_sidecar.forward import CIRCLE, Forwarder
 from stepscope_sidecar.intake import Intake
 from stepscope_sidecar.store import Store
+from stepscope_sidecar.transport import HttpTransport
 from stepscope_sidecar.upstream import Upstream
 from stepscope_sidecar.web import Web
+
+LOCAL = "otlp_local"
+"""In the sidecar's file: where the processes of this node send."""
 
 GRPC_FAREWELL = 1.0
 """Seconds that gRPC calls in progress may take when the sidecar ends."""
@@ -34,10 +41,11 @@ class Receivers:
 
     http: str
     """``http://host:port`` of the OTLP/HTTP receiver."""
+    local: str
+    """The same for the processes of this node, which do not have the token: on loopback."""
     grpc: str
     """``host:port`` of the OTLP/gRPC receiver; empty where it is off."""
-    web: Web
-    task: "asyncio.Task[None]"
+    webs: list[tuple[Web, "asyncio.Task[None]"]]
     server: aio.Server | None
     forwarder: Forwarder | None
 
@@ -48,11 +56,18 @@ class Receivers:
         """
         return self.forwarder.failure if self.forwarder is not None else None
 
+    @property
+    def troubles(self) -> list[str]:
+        """
+        What is wrong, for the warnings.
+        """
+        return [CIRCLE] if self.forwarder is not None and self.forwarder.circling else []
+
     async def stop_receiving(self) -> None:
         """
         Take no more; what was acknowledged is in the store.
         """
-        await self.web.stop(self.task)
+        await asyncio.gather(*(web.stop(task) for web, task in self.webs))
         if self.server is not None:
             await self.server.stop(GRPC_FAREWELL)
 
@@ -65,31 +80,52 @@ class Receivers:
             await asyncio.to_thread(self.forwarder.close)
 
 
-async def start(settings: Settings, store: Store, upstream: Upstream | None, *, token: str, folder: Path) -> Receivers:
+def instance(settings: Settings) -> str:
     """
-    Listen where ``settings`` say; after a restart at the former ports.
+    A name that this sidecar has alone, by which it knows what it has sent.
+    """
+    return chain.name(f"{settings.attempt}/{ids.node()}/{os.getpid()}")
+
+
+async def start(
+    settings: Settings,
+    store: Store,
+    upstream: Upstream | None,
+    *,
+    token: str,
+    folder: Path,
+    routes: Sequence[Route] = (),
+) -> Receivers:
+    """
+    Listen where ``settings`` say; after a restart at the former ports. ``routes`` are served beside OTLP/HTTP.
 
     Raises:
         ConfigurationError: an address cannot be had.
     """
-    instance = f"{settings.attempt}/{os.getpid()}"
+    name = instance(settings)
     host = settings.otlp_http[0]
     listener = listen.tcp(names.OTLP_HTTP, settings.otlp_http, former=lifecycle.former_port(folder, "otlp_http", host))
     try:
-        server, address = await _grpc(settings, store, token=token, instance=instance, folder=folder)
+        server, address = await _grpc(settings, store, token=token, instance=name, folder=folder)
     except ConfigurationError:
         listener.close()
         raise
-    web = Web(otlp.receiver(_intake(store, host, token=token, instance=instance)), listener)
+    webs = [Web(otlp.receiver(_intake(store, host, token=token, instance=name), routes=routes), listener)]
+    local = listen.shown(listener)
+    if not is_loopback(host):
+        former = lifecycle.former_port(folder, LOCAL, "127.0.0.1")
+        inside = listen.tcp(names.OTLP_HTTP, ("127.0.0.1", 0), former=former)
+        webs.append(Web(otlp.receiver(_intake(store, "127.0.0.1", token="", instance=name)), inside))
+        local = listen.shown(inside)
     forwarder = None
     if upstream is not None:
-        forwarder = Forwarder(store=store, transport=HttpTransport(upstream, via=instance))
+        forwarder = Forwarder(store=store, transport=HttpTransport(upstream), instance=name)
         forwarder.start()
     return Receivers(
         http=f"http://{listen.shown(listener)}",
+        local=f"http://{local}",
         grpc=address,
-        web=web,
-        task=asyncio.create_task(web.work(), name="OTLP/HTTP receiver"),
+        webs=[(web, asyncio.create_task(web.work(), name="OTLP/HTTP receiver")) for web in webs],
         server=server,
         forwarder=forwarder,
     )
@@ -128,4 +164,4 @@ def _free(host: str, port: int) -> bool:
 
 def _intake(store: Store, host: str, *, token: str, instance: str) -> Intake:
     # On loopback nobody is asked for the token: the processes of the run send there, and do not have it.
-    return Intake(store, token="" if listen.is_loopback(host) else token, instance=instance)
+    return Intake(store, token="" if is_loopback(host) else token, instance=instance)

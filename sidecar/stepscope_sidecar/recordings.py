@@ -6,18 +6,20 @@ goes through here once and is told to the ledger, so that what is kept is what h
 """
 
 import logging
-import secrets
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
 from stepscope import wire
-from stepscope.names import Level, Reason, State
+from stepscope.names import Reason, State
+from stepscope.paths import without_folders
 from stepscope.settings import Settings
-from stepscope_sidecar.finalise import Result
+from stepscope_sidecar.jobs import Result
+from stepscope_sidecar.origin import Origin
 from stepscope_sidecar.plan import Plan
-from stepscope_sidecar.policy import Ask, Rules, decide
+from stepscope_sidecar.policy import NOT_OFFERED, Ask, Rules, decide
 from stepscope_sidecar.processes import Process
+from stepscope_sidecar.room import Room
 from stepscope_sidecar.seams import Ledger, World
 from stepscope_sidecar.windows import REASONS, Window, Windows
 
@@ -28,9 +30,6 @@ GRACE = 10.0
 
 OPENING_LIMIT = 60.0
 """Seconds from a grant to the profiler running. A first start takes up to 2.7 s, on a machine short of CPU far more."""
-
-SAFE_ON_ANY_THREAD = frozenset({Level.OPS, Level.FULL})
-"""Levels whose profiler may be stopped by another thread than started it."""
 
 MAX_DETAIL = 500
 """Characters of free text about a failure; the reason itself is from a closed list."""
@@ -49,7 +48,9 @@ class Recordings:
         self._settings = settings
         self._ledger = ledger
         self._world = world
-        self._node = node
+        self._root = str(settings.directory.absolute())
+        self._room = Room(left=world.disk_left, written=world.written, cap=settings.cap_bytes)
+        self._origin = Origin(node=node, folder=str(settings.attempt_folder.relative_to(self._root)))
         self._deadlines: dict[str, float] = {}
         """When a window that is opening, or that no process has confirmed, is given up."""
 
@@ -58,7 +59,7 @@ class Recordings:
         Take over from a sidecar that ended: what was closed meanwhile is finalised, the rest has a time to come back.
         """
         for window in windows:
-            if self.windows.get(window.window) or (window.leased and self.windows.of_key(window.key)):
+            if self.windows.get(window.window) or (window.leased and self._taken(window)):
                 LOG.warning("window %s is one too many; leaving it alone", window.window)
                 continue
             self.windows.put(window)
@@ -71,11 +72,12 @@ class Recordings:
         """
         Answer a process that asks for a window. The answer goes first: the process waits for it.
         """
-        window = self._asked(process, message.step, message.param_version, plan)
+        window = self._origin.asked(process, message, plan=plan, unix_ns=self._world.unix_ns())
         window = replace(window, forced=message.forced)
-        if message.other_thread and window.level not in SAFE_ON_ANY_THREAD:
-            window = replace(window, level=Level.OPS, level_fallback=window.level)
-        left = self._world.disk_left()
+        offers, left = self._world.attached.offers(), self._room.left(self.windows.leased())
+        if window.tool in offers:
+            window = replace(window, level="")
+        tools = {**process.tools, **{tool: why for tool, why in offers.items() if tool in process.tools}}
         ask = Ask(
             step=message.step,
             role=process.role,
@@ -83,7 +85,7 @@ class Recordings:
             process=process.identity,
             tool=window.tool,
             devices=process.devices,
-            tools=process.tools,
+            tools=tools,
             forced=message.forced,
         )
         rules = Rules(
@@ -92,16 +94,17 @@ class Recordings:
             stopped=plan.stopped,
             overhead=self._world.overhead(process.role),
             max_overhead=self._settings.max_overhead,
-            disk_left=lambda: left,
+            device_held=self._world.attached.holds(process.devices, process=process.identity),
+            disk_left=left,
         )
         reason = decide(ask, rules, self.windows)
         if reason is not None:
             process.send(wire.Deny(id=message.id, reason=reason))
-            self.deny(window, reason, process.tools.get(window.tool, "") if reason == Reason.TOOL_UNAVAILABLE else "")
+            self.deny(window, reason, tools.get(window.tool, NOT_OFFERED) if reason == Reason.TOOL_UNAVAILABLE else "")
             return
         caps = wire.Caps(
             seconds=self._settings.cap_seconds,
-            bytes=min(self._settings.cap_bytes or left, left),
+            bytes=self._room.grant(window, left=left),
             memory=self._settings.cap_memory,
         )
         self._deadlines[window.window] = self._world.monotonic() + OPENING_LIMIT
@@ -111,8 +114,9 @@ class Recordings:
             window=window.window,
             tool=window.tool,
             level=window.level,
-            folder=str(self._settings.directory.absolute() / window.folder),
+            folder=f"{self._root}/{window.folder}",
             caps=caps,
+            continuous=plan.continuous,
         )
         process.send(grant)
         self._told(window, before=None)
@@ -121,8 +125,8 @@ class Recordings:
         """
         A process denied itself a window while there was no sidecar to ask.
         """
-        window = self._asked(process, message.step, message.param_version, plan)
-        granted = self.windows.of_key(window.key)
+        window = self._origin.asked(process, message, plan=plan, unix_ns=self._world.unix_ns())
+        granted = self._taken(window)
         if granted is not None and granted.process == window.process:
             # The grant did not reach it: this is how that window ended.
             self.windows.ignored["missed"] += 1
@@ -140,12 +144,11 @@ class Recordings:
         """
         Note a window that does not open. One that was asked for before is no further window (W3).
         """
-        for other in self.windows:
-            if other.key == window.key:
-                again = other.process == window.process and reason == Reason.DUPLICATE
-                if again or (other.state is State.DENIED and other.reason == reason):
-                    self.windows.ignored["asked again"] += 1
-                    return
+        for other in self.windows.asked(window.key):
+            again = other.process == window.process and reason == Reason.DUPLICATE
+            if again or (other.state is State.DENIED and other.reason == reason):
+                self.windows.ignored["asked again"] += 1
+                return
         denied = replace(window, state=State.DENIED, reason=reason, detail=detail[:MAX_DETAIL], folder="")
         self._told(self.windows.put(denied), before=None)
 
@@ -153,21 +156,90 @@ class Recordings:
         """
         A profiler runs. Where its window is over already, it is told to stop.
         """
-        before = self.windows.get(message.window)
-        if before is None or before.process != process.identity:
-            self.windows.ignored["started"] += 1
+        before = self._own(process, message.window, "started")
+        if before is None:
+            return
+        if before.tool in self._world.attached.offers() and before.leased and not before.opened_unix_ns:
+            # It records when its tool does.
+            self._world.attached.started(before, message, pid=process.watch_pid)
             return
         if self._apply(before, self.windows.started(message)) is None and before.state.final:
             process.send(wire.Stop(window=message.window, reason=Reason.GRANT_TOO_LATE))
         self._deadlines.pop(message.window, None)
 
+    def holder(self, devices: Iterable[str]) -> Window | None:
+        """
+        The window that records one of ``devices`` now.
+        """
+        return self.windows.holder(devices)
+
+    def add(self, window: Window) -> bool:
+        """
+        Hold a window that no process asked for, unless there is one for the same step, rank and tool.
+        """
+        if self._taken(window) is not None:
+            self.deny(window, Reason.DUPLICATE)
+            return False
+        self._told(self.windows.put(window), before=None)
+        return True
+
+    def records(self, message: wire.Started) -> None:
+        """
+        A tool that the sidecar runs records.
+        """
+        self._apply(self.windows.get(message.window), self.windows.started(message))
+        self._deadlines.pop(message.window, None)
+
+    def recorded(self, record: wire.Closed) -> None:
+        """
+        A tool that the sidecar runs has been stopped, in a window that no process asked for.
+        """
+        window = self.windows.get(record.window)
+        if window is not None:
+            self._close(window, record)
+
+    def lost(self, window_id: str, reason: Reason) -> None:
+        """
+        The process of a window that no process asked for has gone.
+        """
+        window = self.windows.get(window_id)
+        if window is not None and window.leased:
+            self.give_up(window, reason)
+
+    def halt(self, window_id: str, reason: Reason) -> None:
+        """
+        A window that no process asked for is to end now.
+        """
+        window = self.windows.get(window_id)
+        if window is not None:
+            self.stop(None, window, reason)
+
+    def broken(self, window_id: str, reason: Reason, detail: str) -> None:
+        """
+        A tool that the sidecar runs could not be started or stopped, or left nothing.
+        """
+        window, detail = self.windows.get(window_id), detail[:MAX_DETAIL]
+        if window is not None and window.state is State.FINALISING:
+            self._apply(window, self.windows.failed(window_id, reason=reason, detail=detail))
+        elif window is not None and window.leased:
+            message = wire.Ended(window=window_id, state=State.FAILED, reason=reason, detail=detail)
+            self._apply(window, self.windows.ended(message, unix_ns=self._world.unix_ns()))
+
+    def continued(self, process: Process, message: wire.Continued) -> None:
+        """
+        A window goes on into the next step.
+        """
+        before = self._own(process, message.window, "continued")
+        if before is None:
+            return
+        self._apply(before, self.windows.continued(message))
+
     def closed(self, process: Process, record: wire.Closed) -> None:
         """
         A process has written a raw recording.
         """
-        before = self.windows.get(record.window)
-        if before is None or before.process != process.identity:
-            self.windows.ignored["closed"] += 1
+        before = self._own(process, record.window, "closed")
+        if before is None:
             return
         self._close(before, record)
 
@@ -175,9 +247,8 @@ class Recordings:
         """
         A granted window did not come to anything.
         """
-        before = self.windows.get(message.window)
-        if before is None or before.process != process.identity:
-            self.windows.ignored["ended"] += 1
+        before = self._own(process, message.window, "ended")
+        if before is None:
             return
         message = replace(message, detail=message.detail[:MAX_DETAIL])
         self._apply(before, self.windows.ended(message, unix_ns=self._world.unix_ns()))
@@ -199,6 +270,7 @@ class Recordings:
                 complete=result.complete,
                 incomplete_reason=result.incomplete_reason,
                 incomplete_share=result.incomplete_share,
+                detail=result.detail,
             )
         return self._apply(before, after)
 
@@ -225,7 +297,7 @@ class Recordings:
                 self._deadlines[window.window] = self._world.monotonic() + GRACE
         for item in listed:
             before = self.windows.get(item.window)
-            after = self._apply(before, self.windows.adopt(self._reopened(process, item)))
+            after = self._apply(before, self.windows.adopt(self._origin.reopened(process, item)))
             if after is None:
                 if before is None or before.state.final:
                     LOG.warning("window %s of pid %d is over already; stopping it", item.window, process.pid)
@@ -268,54 +340,27 @@ class Recordings:
             found.append(window)
         return found
 
-    def _asked(self, process: Process, step: int, version: int, plan: Plan) -> Window:
-        tool = plan.tool(process.role)
-        who = f"{process.role}-{process.rank}-{process.pid}"
-        folder = self._settings.attempt_folder / f"step-{step:06d}" / who / tool
-        return Window(
-            window=f"{step:06d}-{who}-{tool}-{secrets.token_hex(3)}",
-            step=step,
-            param_version=version,
-            role=process.role,
-            rank=process.rank,
-            pid=process.pid,
-            process_start=process.process_start,
-            node=self._node,
-            tool=tool,
-            level=plan.level,
-            folder=str(folder.relative_to(self._settings.directory.absolute())),
-            devices=process.devices,
-            asked_unix_ns=self._world.unix_ns(),
-        )
+    def _taken(self, window: Window) -> Window | None:
+        return self.windows.of_key(window.key, process=window.process)
 
-    def _reopened(self, process: Process, item: wire.OpenWindow) -> Window:
-        who = f"{process.role}-{process.rank}-{process.pid}"
-        folder = self._settings.attempt_folder / f"step-{item.step:06d}" / who / item.tool
-        return Window(
-            window=item.window,
-            step=item.step,
-            param_version=item.param_version,
-            role=process.role,
-            rank=process.rank,
-            pid=process.pid,
-            process_start=process.process_start,
-            node=self._node,
-            tool=item.tool,
-            level=item.level,
-            folder=str(folder.relative_to(self._settings.directory.absolute())),
-            devices=process.devices,
-            opened_unix_ns=item.opened_unix_ns,
-            trace_id=item.trace_id,
-            span_id=item.span_id,
-            stall=item.stall,
-        )
+    def _own(self, process: Process, window_id: str, said: str) -> Window | None:
+        """
+        The window that ``process`` has ``said`` something of; None, and counted, where it has no such window.
+        """
+        window = self.windows.get(window_id)
+        if window is None or window.process != process.identity:
+            self.windows.ignored[said] += 1
+            return None
+        return window
 
     def _relative(self, path: str) -> str:
-        return str(Path(path).relative_to(self._settings.directory.absolute()))
+        return str(Path(path).relative_to(self._root))
 
     def _close(self, window: Window, record: wire.Closed) -> bool:
+        record = self._world.attached.closing(window, record)
         after = self._apply(window, self.windows.closed(record))
         if after is not None:
+            self._room.closed(after)
             self._finalise(after, record)
         return after is not None
 
@@ -335,5 +380,9 @@ class Recordings:
     def _told(self, window: Window, *, before: Window | None) -> None:
         if window.state.final:
             self._deadlines.pop(window.window, None)
-        LOG.info("window %s: %s", window.window, f"{window.state} {window.reason}".strip())
+            self._room.over(window)
+        LOG.info("window %s: %s", window.window, f"{window.state} {window.reason} {window.detail}".strip())
+        # Whatever its tool, its process or the system said: from here on it goes into rows, spans and pages.
+        window = replace(window, detail=without_folders(window.detail))
         self._ledger.window(window, before=before)
+        self._world.attached.changed(window, before=before)

@@ -5,6 +5,7 @@ Field names are column names. Fields that hold a dict or a list are JSON text in
 definitions to ``schema.py`` and all reading and writing to ``store.py`` and ``reader.py``.
 """
 
+import re
 import sqlite3
 import typing
 from collections.abc import Mapping
@@ -14,10 +15,15 @@ from typing import TypeVar
 
 import orjson
 
+from stepscope.names import State
+
 Value = str | int | float | bool | None | list["Value"] | dict[str, "Value"]
 """What JSON, and so an attribute, can hold."""
 
 R = TypeVar("R")
+
+ROLE_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,31}")
+"""A role is part of a folder's name, and a label of metrics."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,21 +63,83 @@ class WindowRow:
     closed_unix_ns: int = 0
     stall_seconds: dict[str, float] = field(default_factory=dict)
     other: dict[str, Value] = field(default_factory=dict)
-    """Whatever else is worth keeping (caps, finalising CPU, notes); not part of ``stepscope windows --json``."""
+    """Whatever else a restarted sidecar needs of it (devices, further steps); not in ``stepscope windows --json``."""
 
-    def json(self, *, directory: Path) -> dict[str, Value]:
+    @property
+    def last_step(self) -> int:
         """
-        The object that ``stepscope windows --json`` and the API print; ``directory`` is STEPSCOPE_DIR.
+        The last step that it covers: ``step``, but for a window that consecutive steps share.
+        """
+        last = self.other.get("last_step")
+        return max(self.step, last) if isinstance(last, int) else self.step
+
+    def covers(self, step: int) -> bool:
+        """
+        Whether ``step`` is recorded in it, or was to be.
+        """
+        return self.step <= step <= self.last_step
+
+    @property
+    def removed(self) -> bool:
+        """
+        Whether there was a recording that retention has removed.
+        """
+        return self.state == State.READY and not self.artifact and bool(self.sha256)
+
+    @property
+    def stored(self) -> str:
+        """
+        How its artifact stands in the object store: "" where there is none, ``waiting``, ``stored`` or ``failing``.
+        """
+        return str(self.other.get("stored") or "")
+
+    @property
+    def stored_url(self) -> str:
+        """
+        Where in the object store it lies.
+        """
+        return str(self.other.get("stored_url") or "")
+
+    @property
+    def stored_reason(self) -> str:
+        """
+        Why its copy is ``failing``.
+        """
+        return str(self.other.get("stored_reason") or "")
+
+    def json(self, *, directory: Path | None) -> dict[str, Value]:
+        """
+        The object that ``stepscope windows --json`` and the API print; ``directory`` is STEPSCOPE_DIR, or None where
+        the artifact lies on another node.
         """
         data = {key: getattr(self, key) for key in WINDOW_KEYS}
-        data["artifact"] = str(directory.absolute() / self.artifact) if self.artifact else ""
+        if self.artifact:
+            here = (
+                f"stepscope://{self.node}/{self.artifact}"
+                if directory is None
+                else directory.absolute() / self.artifact
+            )
+            data["artifact"] = str(here)
         return data
 
 
 WINDOW_KEYS = (
-    *("window", "run", "attempt", "node", "step", "param_version", "version_at_close", "role", "rank", "pid"),
-    *("tool", "level", "state", "reason", "complete", "incomplete_reason", "incomplete_share", "artifact"),
+    *(
+        "window",
+        "run",
+        "attempt",
+        "node",
+        "step",
+        "last_step",
+        "param_version",
+        "version_at_close",
+        "role",
+        "rank",
+        "pid",
+    ),
+    *("tool", "level", "state", "reason", "detail", "complete", "incomplete_reason", "incomplete_share", "artifact"),
     *("bytes", "sha256", "trace_id", "span_id", "opened_unix_ns", "closed_unix_ns", "stall_seconds"),
+    *("stored", "stored_url", "stored_reason"),
 )
 """Keys of one object of ``stepscope windows --json``, in order; users parse them."""
 
@@ -124,7 +192,7 @@ class SampleRow:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SelectionRow:
     """
-    One revision of the selection and where it came from: environment, api, or file and the path of the STOP file.
+    One revision of the selection and where it came from: environment, api, or a file and its name.
     """
 
     revision: int
@@ -132,6 +200,29 @@ class SelectionRow:
     unix_ns: int
     source: str
     stopped: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MissingRow:
+    """
+    A recording that was expected of a step and was not made.
+    """
+
+    step: int
+    role: str
+    rank: int
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MissingElsewhere(MissingRow):
+    """
+    One that another node has found to be missing.
+    """
+
+    node: str
+    run: str
+    attempt: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -162,6 +253,26 @@ class SpanRow:
         The object that ``stepscope spans --json`` and the API print.
         """
         return {key: getattr(self, key) for key in SPAN_KEYS}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NodeRow:
+    """
+    Another node whose sidecar reports to this one. ``vanished_unix_ns`` is 0 while it is heard of.
+    """
+
+    node: str
+    run: str
+    attempt: str
+    http: str = ""
+    """Where its sidecar can be asked from here; "" where it cannot."""
+    heard_unix_ns: int = 0
+    offset_ns: int | None = None
+    """What has to be added to its clock to have ours."""
+    error_ns: int | None = None
+    vanished_unix_ns: int = 0
+    ended_unix_ns: int = 0
+    """When its sidecar ended in order; 0 while it runs."""
 
 
 SPAN_KEYS = (
@@ -214,7 +325,10 @@ class Shape:
         )
 
 
-SHAPES: dict[type, Shape] = {kind: Shape.of(kind) for kind in (WindowRow, ProcessRow, SampleRow, SelectionRow, SpanRow)}
+SHAPES: dict[type, Shape] = {
+    kind: Shape.of(kind)
+    for kind in (WindowRow, ProcessRow, SampleRow, SelectionRow, MissingRow, MissingElsewhere, SpanRow, NodeRow)
+}
 
 
 def upsert(row: object, table: str) -> str:
@@ -231,12 +345,7 @@ def values(row: object) -> list[object]:
     The columns of ``row``, ready for SQLite.
     """
     shape = SHAPES[type(row)]
-    return [
-        orjson.dumps(getattr(row, name), option=orjson.OPT_NON_STR_KEYS).decode()
-        if name in shape.encoded
-        else getattr(row, name)
-        for name in shape.columns
-    ]
+    return [_text(getattr(row, name)) if name in shape.encoded else getattr(row, name) for name in shape.columns]
 
 
 def _text(value: object) -> str:

@@ -14,6 +14,9 @@ from stepscope_sidecar.errors import StoreError, StoreVersionError
 
 LOG = logging.getLogger(__name__)
 
+FILE = "stepscope.db"
+"""The store's file in the attempt's folder."""
+
 VERSION = 1
 """Of the schema, in ``user_version``; raised with every change that an older release would misread."""
 
@@ -35,7 +38,8 @@ BROKEN = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 TABLES = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE inbox (
-    id INTEGER PRIMARY KEY AUTOINCREMENT, received_unix_ns INTEGER NOT NULL, spans INTEGER NOT NULL, body BLOB NOT NULL
+    id INTEGER PRIMARY KEY AUTOINCREMENT, received_unix_ns INTEGER NOT NULL, spans INTEGER NOT NULL, body BLOB NOT NULL,
+    via TEXT
 );
 -- How far each reader of the inbox has come: all rows below inbox_id, and so many spans of that row.
 CREATE TABLE cursor (name TEXT PRIMARY KEY, inbox_id INTEGER NOT NULL, spans INTEGER NOT NULL) WITHOUT ROWID;
@@ -88,6 +92,47 @@ CREATE TABLE histograms (
     PRIMARY KEY (name, labels)
 ) WITHOUT ROWID;
 """
+
+LATER = """
+CREATE TABLE IF NOT EXISTS nodes (
+    node TEXT NOT NULL, run TEXT NOT NULL, attempt TEXT NOT NULL, http TEXT NOT NULL, heard_unix_ns INTEGER NOT NULL,
+    offset_ns INTEGER, error_ns INTEGER, vanished_unix_ns INTEGER NOT NULL, ended_unix_ns INTEGER NOT NULL,
+    PRIMARY KEY (node, run, attempt)
+) WITHOUT ROWID;
+-- Windows of other nodes, as those last reported them; columns as in windows.
+CREATE TABLE IF NOT EXISTS node_windows AS SELECT * FROM windows WHERE 0;
+CREATE UNIQUE INDEX IF NOT EXISTS node_windows_by_id ON node_windows (node, run, attempt, "window");
+-- A trace is asked for by its id, and shown from its first span on.
+CREATE INDEX IF NOT EXISTS spans_by_trace ON spans (trace_id, start_unix_ns);
+-- Recordings that were expected of a step and were not made, as the sidecar decided it.
+CREATE TABLE IF NOT EXISTS missing (
+    step INTEGER NOT NULL, role TEXT NOT NULL, rank INTEGER NOT NULL, reason TEXT NOT NULL,
+    PRIMARY KEY (step, role, rank)
+) WITHOUT ROWID;
+-- Those that other nodes have decided; in the order in which they came.
+CREATE TABLE IF NOT EXISTS node_missing (
+    node TEXT NOT NULL, run TEXT NOT NULL, attempt TEXT NOT NULL,
+    step INTEGER NOT NULL, role TEXT NOT NULL, rank INTEGER NOT NULL, reason TEXT NOT NULL,
+    UNIQUE (node, run, attempt, step, role, rank)
+);
+-- How many spans and bytes came with a request of the inbox and all before it; only differences mean something. Kept
+-- by the file, so that an older release keeps them, too.
+CREATE TABLE IF NOT EXISTS inbox_sums (inbox_id INTEGER PRIMARY KEY, spans INTEGER NOT NULL, bytes INTEGER NOT NULL);
+INSERT INTO inbox_sums SELECT id, sum(spans) OVER (ORDER BY id), sum(length(body)) OVER (ORDER BY id) FROM inbox
+    WHERE NOT EXISTS (SELECT 1 FROM inbox_sums);
+CREATE TRIGGER IF NOT EXISTS inbox_more AFTER INSERT ON inbox BEGIN
+    INSERT INTO inbox_sums SELECT NEW.id,
+        NEW.spans + coalesce((SELECT spans FROM inbox_sums ORDER BY inbox_id DESC LIMIT 1), 0),
+        length(NEW.body) + coalesce((SELECT bytes FROM inbox_sums ORDER BY inbox_id DESC LIMIT 1), 0);
+END;
+CREATE TRIGGER IF NOT EXISTS inbox_less AFTER DELETE ON inbox BEGIN
+    DELETE FROM inbox_sums WHERE inbox_id = OLD.id;
+END;
+"""
+"""What came later, made in older stores too; an older release does without it and misreads nothing."""
+
+LATER_COLUMNS = (("inbox", "via", "TEXT"),)
+"""Columns that came later, likewise; SQLite cannot be told to add one only where it is missing."""
 
 
 def open_for_writing(path: Path) -> sqlite3.Connection:
@@ -162,11 +207,19 @@ def _prepared(path: Path) -> sqlite3.Connection:
             raise StoreVersionError(_version_message(path, version))
         else:
             _check(connection, path)
+        connection.executescript(f"BEGIN IMMEDIATE; {LATER} COMMIT;")
+        _widen(connection)
         connection.row_factory = sqlite3.Row
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def _widen(connection: sqlite3.Connection) -> None:
+    for table, column, kind in LATER_COLUMNS:
+        if column not in {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}:
+            connection.execute(f"ALTER TABLE {table} ADD COLUMN {column} {kind}")
 
 
 def _check(connection: sqlite3.Connection, path: Path) -> None:

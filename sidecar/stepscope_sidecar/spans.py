@@ -16,7 +16,7 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span, Status
 
 from stepscope import names
-from stepscope_sidecar.rows import OwnSpan, SpanRow, Value
+from stepscope_sidecar.rows import ROLE_PATTERN, OwnSpan, SpanRow, Value
 from stepscope_sidecar.steps import Steps
 
 SCOPE = "stepscope.sidecar"
@@ -30,6 +30,12 @@ VERSION, STEP, ROLE, RANK = (str(name) for name in (names.PARAM_VERSION, names.S
 
 SIMPLE = frozenset({"string_value", "int_value", "bool_value", "double_value"})
 """Kinds of attribute that JSON has too."""
+
+MAX_NUMBER = 2**53
+"""Ranks, steps and versions are below: no run has more, and JSON's readers know whole numbers up to there."""
+
+DIGITS = 16
+"""Of the largest one."""
 
 LATEST = 2**63 - 1
 """OTLP's times are unsigned 64-bit numbers, SQLite's integers are signed."""
@@ -102,14 +108,17 @@ def _row(span: Span, resource: dict[str, Value], steps: Steps) -> SpanRow:
     attributes = {item.key: _value(item.value) for item in span.attributes}
     step = attributes.get(STEP)
     version = attributes.get(VERSION)
-    if type(step) is int:
-        steps.seen(step)
+    if (number := _number(step)) is not None:
+        steps.seen(number)
     elif version is None and (place := steps.place(span.trace_id[:8])):
         step, version = place
         attributes[VERSION], attributes[STEP] = version, step
     for key in (ROLE, RANK):
         if key not in attributes and key in resource:
             attributes[key] = resource[key]
+    if isinstance(told := attributes.get(RANK), str) and told.isdecimal() and len(told) <= DIGITS:
+        # A program of others is told its resource by an environment variable, which has no numbers.
+        attributes[RANK] = int(told)
     role, rank = attributes.get(ROLE), attributes.get(RANK)
     return SpanRow(
         trace_id=span.trace_id.hex(),
@@ -130,11 +139,18 @@ def _row(span: Span, resource: dict[str, Value], steps: Steps) -> SpanRow:
         ],
         status={"code": CODES.get(span.status.code, "unset"), "message": span.status.message},
         resource=resource,
-        role=role if isinstance(role, str) else None,
-        rank=rank if type(rank) is int else None,
-        step=step if type(step) is int else None,
-        param_version=version if type(version) is int else None,
+        role=role if isinstance(role, str) and ROLE_PATTERN.fullmatch(role) else None,
+        rank=_number(rank),
+        step=_number(step),
+        param_version=_number(version),
     )
+
+
+def _number(value: Value) -> int | None:
+    """
+    ``value`` as a rank, a step or a version; None if it is none.
+    """
+    return value if type(value) is int and abs(value) < MAX_NUMBER else None
 
 
 def _value(value: AnyValue) -> Value:

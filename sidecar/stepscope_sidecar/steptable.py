@@ -5,6 +5,7 @@ Pure but for :func:`step_rows`, which reads a store. Used by the page, by ``/api
 that all of them say the same. How overhead is estimated is ``overhead``'s affair.
 """
 
+from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -12,7 +13,9 @@ from pathlib import Path
 from typing import Protocol
 
 from stepscope import names
+from stepscope_sidecar import orphans
 from stepscope_sidecar.costs import Costs
+from stepscope_sidecar.labels import step_name
 from stepscope_sidecar.overhead import Estimate
 from stepscope_sidecar.rows import SampleRow, SpanRow, Value, WindowRow
 
@@ -47,6 +50,11 @@ class Source(Protocol):
     def windows(self, *, step: int | None = None) -> list[WindowRow]:
         """
         Windows of that step, or all.
+        """
+
+    def elsewhere(self, *, step: int | None = None) -> list[WindowRow]:
+        """
+        The same of other nodes.
         """
 
     def samples(self, *, step: int | None = None) -> list[SampleRow]:
@@ -84,9 +92,7 @@ class StepRow:
         """
         The step as every surface prints it.
         """
-        if self.partial:
-            return f"step {self.step} (weights v{self.version} in force, after the last update)"
-        return f"step {self.step} (weights v{self.version} in force, makes v{self.version + 1})"
+        return step_name(self.step, partial=self.partial)
 
     @property
     def trainer_seconds(self) -> float | None:
@@ -129,21 +135,27 @@ class StepRow:
 
 
 def step_rows(
-    source: Source, *, estimates: Mapping[str, Estimate] | None = None, last: int | None = None
+    source: Source,
+    *,
+    estimates: Mapping[str, Estimate] | None = None,
+    last: int | None = None,
+    only: Sequence[int] | None = None,
 ) -> list[StepRow]:
     """
-    The table of the run in ``source``, oldest first; of its ``last`` steps only, where given.
+    The table of the run in ``source``, oldest first; of its ``last`` steps only, or of ``only`` these, each of which
+    has a row also where nothing of it has ended.
 
     ``estimates`` are made of the store where nobody has made them already.
     """
     if estimates is None:
         estimates = Costs(source.path).refresh()
-    windows = source.windows()
+    attended = orphans.attended(source.path.parent)
+    windows = [*orphans.shown(source.windows(), attended=attended), *source.elsewhere()]
     steps = sorted({*source.steps(), *(window.step for window in windows)})
-    wanted = set(steps if last is None else steps[-last:] if last else [])
+    wanted = set(only if only is not None else steps if last is None else steps[-last:] if last else [])
     parts: list[SpanRow] = []
     samples: list[SampleRow] = []
-    if last is None:
+    if last is None and only is None:
         parts = source.spans(name=names.RL_STEP_PROCESS) + source.spans(name=names.TRAIN_UPDATE_ACTOR)
         samples = source.samples()
     else:
@@ -151,9 +163,14 @@ def step_rows(
             parts += source.spans(step=step, name=names.RL_STEP_PROCESS)
             parts += source.spans(step=step, name=names.TRAIN_UPDATE_ACTOR)
             samples += source.samples(step=step)
-    return table(
-        parts, windows=[window for window in windows if window.step in wanted], samples=samples, estimates=estimates
+    rows = table(
+        parts,
+        windows=[window for window in windows if any(map(window.covers, wanted))],
+        samples=samples,
+        estimates=estimates,
+        steps=only or (),
     )
+    return [row for row in rows if row.step in wanted]
 
 
 def table(
@@ -162,10 +179,14 @@ def table(
     windows: Iterable[WindowRow] = (),
     samples: Iterable[SampleRow] = (),
     estimates: Mapping[str, Estimate] | None = None,
+    steps: Iterable[int] = (),
 ) -> list[StepRow]:
     """
-    One row for each step that a process entered or a window was asked for, oldest first.
+    One row for each step that a process has left or a window was asked for, and for each of ``steps``, oldest first.
+
+    Nothing goes from a window's first step to its last one by one: the last is what somebody says.
     """
+    windows = list(windows)
     entered: dict[int, list[SpanRow]] = defaultdict(list)
     updates: dict[int, list[SpanRow]] = defaultdict(list)
     for span in spans:
@@ -173,9 +194,8 @@ def table(
             entered[span.step].append(span)
         elif span.step is not None and span.name == names.TRAIN_UPDATE_ACTOR:
             updates[span.step].append(span)
-    states: dict[int, Counter[str]] = defaultdict(Counter)
-    for window in windows:
-        states[window.step][window.state] += 1
+    steps = sorted({*steps, *entered, *updates, *(window.step for window in windows)})
+    states = _states(windows, steps)
     ages, ageless = _ages(samples)
     costs = _costs(estimates or {})
     return [
@@ -186,13 +206,29 @@ def table(
             reward=_reward(entered[step], updates[step]),
             staleness=_mean(ages[step]),
             staleness_unknown=ageless[step],
-            windows=dict(states[step]),
+            windows=states[step],
             overhead_ratio=costs.get(step, (None, None))[0],
             overhead_seconds=costs.get(step, (None, None))[1],
             partial=any(span.attributes.get(names.PARTIAL) is True for span in entered[step]),
         )
-        for step in sorted({*entered, *updates, *states})
+        for step in steps
     ]
+
+
+def _states(windows: Sequence[WindowRow], steps: Sequence[int]) -> dict[int, dict[str, int]]:
+    """
+    How many windows cover each of ``steps``, which are sorted, by state.
+    """
+    changes: list[Counter[str]] = [Counter() for _ in range(len(steps) + 1)]
+    for window in windows:
+        changes[bisect_left(steps, window.step)][window.state] += 1
+        changes[bisect_right(steps, window.last_step)][window.state] -= 1
+    found: dict[int, dict[str, int]] = {}
+    open_now: Counter[str] = Counter()
+    for step, change in zip(steps, changes, strict=False):
+        open_now.update(change)
+        found[step] = {state: count for state, count in open_now.items() if count}
+    return found
 
 
 def _seconds(spans: Sequence[SpanRow]) -> dict[str, float]:
@@ -221,15 +257,15 @@ def _reward(entered: Sequence[SpanRow], updates: Sequence[SpanRow]) -> float | N
 
 def _ages(samples: Iterable[SampleRow]) -> tuple[dict[int, list[float]], Counter[int]]:
     """
-    Staleness of each sample by step, and how many are unknown. A sample of several versions has their mean.
+    Staleness of each sample by step, and how many are unknown. Of several versions the oldest counts.
     """
     known: dict[int, list[float]] = defaultdict(list)
     unknown: Counter[int] = Counter()
     for sample in samples:
-        if sample.oldest_version is None or sample.newest_version is None:
+        if sample.oldest_version is None:
             unknown[sample.step] += 1
         else:
-            known[sample.step].append(sample.param_version - (sample.oldest_version + sample.newest_version) / 2)
+            known[sample.step].append(float(sample.param_version - sample.oldest_version))
     return known, unknown
 
 

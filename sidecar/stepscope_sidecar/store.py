@@ -9,16 +9,17 @@ this module on its connection. Reading is for ``reader.py``, on a connection of 
 
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from pathlib import Path
 from typing import TypeVar, cast
 
 from stepscope import ids, names
 from stepscope_sidecar import inbox, rows, schema, totals
+from stepscope_sidecar.chain import Chain
 from stepscope_sidecar.errors import StoreError
 from stepscope_sidecar.index import Indexer
-from stepscope_sidecar.rows import OwnSpan, ProcessRow, SampleRow, SelectionRow, WindowRow
+from stepscope_sidecar.rows import MissingRow, OwnSpan, ProcessRow, SampleRow, SelectionRow, WindowRow
 from stepscope_sidecar.spans import build
 from stepscope_sidecar.steps import Steps
 from stepscope_sidecar.totals import Exemplar
@@ -91,6 +92,13 @@ class Store:
         """
         return self._writer.failure
 
+    @property
+    def queued(self) -> int:
+        """
+        Writes that wait.
+        """
+        return self._writer.queued
+
     def watch(self, callback: Callable[[], None]) -> None:
         """
         Call ``callback`` on the writer's thread after every commit; it must not block.
@@ -107,45 +115,20 @@ class Store:
         self._writer.put(Job(work=work, future=cast("Future[object]", future), bytes=size))
         return future
 
-    def append(self, body: bytes, spans: int) -> "Future[int]":
+    def append(self, body: bytes, spans: int, via: Chain = ()) -> "Future[int]":
         """
-        Keep an OTLP trace request of ``spans`` spans; the future's value is its place in the inbox.
+        Keep an OTLP trace request of ``spans`` spans that came by ``via``; the future's value is its place there.
         """
         now = self._clock()
         return self.submit(
-            lambda connection: inbox.append(connection, body, spans=spans, unix_ns=now), size=len(body) + 1
+            lambda connection: inbox.append(connection, body, spans=spans, unix_ns=now, via=via), size=len(body) + 1
         )
-
-    def own(self, spans: Iterable[OwnSpan]) -> "Future[int]":
-        """
-        Keep spans that the sidecar itself makes; they are stored and forwarded as received ones are.
-        """
-        made = list(spans)
-        return self.append(self.encode(made), len(made))
 
     def encode(self, spans: Iterable[OwnSpan]) -> bytes:
         """
         The sidecar's own spans as an OTLP request, for ``inbox.append`` in a transaction with something else.
         """
         return build(spans, resource=self._resource)
-
-    def put_window(self, row: WindowRow) -> "Future[None]":
-        """
-        Write ``row`` over what was there of the same window.
-        """
-        return self.submit(lambda connection: write(connection, row))
-
-    def put_process(self, row: ProcessRow) -> "Future[None]":
-        """
-        Write ``row`` over what was there of the same node, pid, start, role and rank.
-        """
-        return self.submit(lambda connection: write(connection, row))
-
-    def put_selection(self, row: SelectionRow) -> "Future[None]":
-        """
-        Keep one revision of the selection.
-        """
-        return self.submit(lambda connection: write(connection, row))
 
     def add_samples(self, samples: Iterable[SampleRow]) -> "Future[None]":
         """
@@ -154,22 +137,6 @@ class Store:
         taken = list(samples)
         return self.submit(lambda connection: _add_samples(connection, taken))
 
-    def add_total(
-        self, name: str, labels: Mapping[str, str], amount: float, exemplar: Exemplar | None = None
-    ) -> "Future[None]":
-        """
-        Count ``amount`` more.
-        """
-        return self.submit(lambda connection: totals.add(connection, name, labels, amount, exemplar))
-
-    def observe(
-        self, name: str, labels: Mapping[str, str], value: float, exemplar: Exemplar | None = None
-    ) -> "Future[None]":
-        """
-        Add ``value`` to a histogram (one of ``totals.BOUNDS``).
-        """
-        return self.submit(lambda connection: totals.observe(connection, name, labels, [value], exemplar))
-
     def close(self, *, timeout: float = 5.0) -> bool:
         """
         Write what waits and close the file; False if received spans remain to be read, which the next start does.
@@ -177,14 +144,19 @@ class Store:
         return self._writer.close(timeout=timeout)
 
 
-def write(connection: sqlite3.Connection, row: WindowRow | ProcessRow | SelectionRow) -> None:
+def write(connection: sqlite3.Connection, row: WindowRow | ProcessRow | SelectionRow | MissingRow) -> None:
     """
     Write ``row`` over an older one of the same key; for use in :meth:`Store.submit`.
     """
     connection.execute(rows.upsert(row, TABLES[type(row)]), rows.values(row))
 
 
-TABLES: dict[type, str] = {WindowRow: "windows", ProcessRow: "processes", SelectionRow: "selection"}
+TABLES: dict[type, str] = {
+    WindowRow: "windows",
+    ProcessRow: "processes",
+    SelectionRow: "selection",
+    MissingRow: "missing",
+}
 
 
 def _add_samples(connection: sqlite3.Connection, samples: list[SampleRow]) -> None:

@@ -5,7 +5,6 @@ Owns the two child processes of ``stepscope run`` and ``stepscope demo``. What t
 asks it over HTTP only whether anything is left to do.
 """
 
-import json
 import os
 import shutil
 import signal
@@ -18,11 +17,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-import httpx
-
-from stepscope import ids, names
+from stepscope import endpoint, ids, names
 from stepscope.errors import StepscopeError
+from stepscope.launch import LOG
+from stepscope.output import last_said
 from stepscope.settings import Settings, read
+from stepscope_sidecar import addressee, nodefolder
+from stepscope_sidecar.lifecycle import announced
+from stepscope_sidecar.token import headers
 
 MAX_RESTARTS = 3
 """A sidecar that dies three times will die again; the run goes on without it."""
@@ -68,7 +70,7 @@ def environment_for(run: str, *, base: Mapping[str, str] | None = None) -> dict[
     The environment of a new attempt: run, attempt and an absolute directory are filled in where they are not set.
 
     Raises:
-        ConfigurationError: a ``STEPSCOPE_*`` setting cannot be used.
+        ConfigurationError: a ``STEPSCOPE_*`` or ``OTEL_EXPORTER_OTLP_*`` setting cannot be used.
         SidecarError: the directory cannot be written.
     """
     env = dict(os.environ if base is None else base)
@@ -76,9 +78,12 @@ def environment_for(run: str, *, base: Mapping[str, str] | None = None) -> dict[
         # The kill switch comes before everything else, a wrong setting included.
         return env
     settings = read(env)
+    endpoint.check(env)
     env[names.RUN_ENV] = settings.run or run
     env[names.ATTEMPT_ENV] = settings.attempt or ids.new_attempt()
     env[names.DIR] = str(settings.directory.absolute())
+    if settings.steps_file is not None:
+        env[names.STEPS_FILE] = str(settings.steps_file)
     folder = read(env).attempt_folder
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -106,8 +111,12 @@ class Sidecar:
     def __init__(self, env: dict[str, str], *, warn: Callable[[str], None]) -> None:
         """
         Prepare a sidecar for the attempt that ``env`` names; ``warn`` is told of deaths and restarts.
+
+        Raises:
+            ConfigurationError: a setting cannot be used.
         """
-        self.settings: Settings = read(env)
+        self.settings: Settings = nodefolder.settle(read(env))
+        self._headers = headers(self.settings)
         self._env = env
         self._warn = warn
         self._restarts = 0
@@ -115,29 +124,36 @@ class Sidecar:
         self._watcher: threading.Thread | None = None
         self._process: subprocess.Popen[bytes] | None = None
 
-    def start(self) -> None:
+    def start(self) -> bool:
         """
-        Start it and wait until it listens.
+        Start it and wait for it; whether it listens. One that takes its time is warned of, and may still come.
 
         Raises:
-            SidecarError: it ended, or did not listen in time.
+            SidecarError: it has ended.
         """
         self._spawn()
         deadline = time.monotonic() + READY_DEADLINE
-        while not self._listens():
-            if self._process is None or self._process.poll() is not None or time.monotonic() > deadline:
-                message = self._last_words()
+        while not (listens := self._listens()):
+            if self._process is None or self._process.poll() is not None:
+                message = last_said(self.settings.attempt_folder / LOG) or "the sidecar has ended"
                 self.stop()
                 raise SidecarError(message)
+            if time.monotonic() > deadline:
+                self._warn(
+                    f"the sidecar does not listen after {READY_DEADLINE:g} s; the run begins without it, and what is"
+                    " selected is recorded from when it does"
+                )
+                break
             self._stopping.wait(POLL)
         self._watcher = threading.Thread(target=self._watch, name="stepscope-sidecar-watch", daemon=True)
         self._watcher.start()
+        return listens
 
     def url(self) -> str:
         """
         Where its pages and API are now; empty while it does not listen.
         """
-        return str(endpoints(self.settings.attempt_folder).get("http", ""))
+        return addressee.url(self.settings.attempt_folder)
 
     def linger(self, seconds: float = LINGER, *, cut_short: threading.Event) -> Left:
         """
@@ -145,7 +161,7 @@ class Sidecar:
         """
         deadline = time.monotonic() + seconds
         while True:
-            left = unfinished(self.url())
+            left = unfinished(self.settings.attempt_folder, headers=self._headers)
             if not left or time.monotonic() > deadline or self._gone() or cut_short.wait(POLL):
                 return left
 
@@ -176,7 +192,9 @@ class Sidecar:
         return self._restarts > MAX_RESTARTS
 
     def _spawn(self) -> None:
-        log = self.settings.attempt_folder / "sidecar.log"
+        log = self.settings.attempt_folder / LOG
+        # A second node of the attempt has a folder of its own in it, which only its sidecar would make.
+        log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as stream:
             # A session of its own: Ctrl-C at the terminal is for the command, and the sidecar has to outlive it.
             self._process = subprocess.Popen(
@@ -189,15 +207,8 @@ class Sidecar:
             )
 
     def _listens(self) -> bool:
-        found = endpoints(self.settings.attempt_folder)
+        found = announced(self.settings.attempt_folder)
         return bool(self._process) and found.get("pid") == getattr(self._process, "pid", None)
-
-    def _last_words(self) -> str:
-        try:
-            lines = (self.settings.attempt_folder / "sidecar.log").read_text(errors="replace").strip().splitlines()
-        except OSError:
-            lines = []
-        return lines[-1] if lines else f"the sidecar did not listen within {READY_DEADLINE:.0f} s"
 
     def _watch(self) -> None:
         while not self._stopping.wait(POLL):
@@ -212,24 +223,12 @@ class Sidecar:
             self._spawn()
 
 
-def endpoints(folder: Path) -> dict[str, object]:
+def unfinished(folder: Path, *, headers: Mapping[str, str]) -> Left:
     """
-    What the sidecar of the attempt in ``folder`` wrote down when it began to listen; empty where there is none.
+    What the sidecar of the run in ``folder`` still has to do, as it tells whoever shows it ``headers``.
     """
-    try:
-        found = json.loads((folder / "sidecar.json").read_text())
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def unfinished(url: str) -> Left:
-    """
-    What the sidecar at ``url`` still has to do.
-    """
-    try:
-        status = httpx.get(f"{url}/api/status", timeout=2.0, trust_env=False).raise_for_status().json()
-    except (httpx.HTTPError, httpx.InvalidURL, ValueError):
+    status = addressee.ask(folder, shown=headers).status
+    if status is None:
         return Left(reached=False)
     return Left(windows=int(status.get("windows_unfinished", 0)), spans=int(status.get("spans_pending", 0)))
 
@@ -299,10 +298,8 @@ def run_beside(
     sidecar = None if off(env) else Sidecar(env, warn=warn)
     finished = True
     with Signals() as signals:
-        if sidecar is not None:
-            sidecar.start()
-            if started is not None:
-                started(sidecar)
+        if sidecar is not None and sidecar.start() and started is not None:
+            started(sidecar)
         try:
             code = _run(command, env=env, lines=lines, signals=signals)
             if sidecar is not None:

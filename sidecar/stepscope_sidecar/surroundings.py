@@ -4,7 +4,6 @@ What lies around the controller on this machine: close records, processes, the d
 Owns looking. Looks at the disk on a thread of its own now and then; the controller asks for the last answer.
 """
 
-import re
 import shutil
 from collections.abc import Container, Iterator
 from pathlib import Path
@@ -13,16 +12,11 @@ from stepscope import ids, wire
 from stepscope.errors import WireError
 from stepscope.settings import Settings
 from stepscope_sidecar.lifecycle import tree_bytes
+from stepscope_sidecar.origin import FOLDER
 from stepscope_sidecar.windows import Window
-
-RECORD = "closed.json"
-"""The close record in a window's folder."""
 
 DISK_RESERVE = 256 * 1024**2
 """Bytes of the file system that recordings leave free: for the store, and for the job's own checkpoints and logs."""
-
-FOLDER = re.compile(r"step-(\d{1,12})/([^/]+)-(\d+)-(\d+)/([^/]+)")
-"""A window's folder below the attempt's: step, role, rank, pid, tool."""
 
 
 class Disk:
@@ -35,9 +29,13 @@ class Disk:
         Nothing is known before the first look.
         """
         self._folder = settings.attempt_folder
-        self._budget = settings.disk_budget
+        self.budget = settings.disk_budget
+        """Bytes that recordings of the run may take on this node."""
         self.used = 0
         self.left = 0
+        """What they may still take: of the budget, and of what is free."""
+        self.free = 0
+        """What is free in the file system, the reserve included."""
         self.look()
 
     def look(self) -> None:
@@ -46,10 +44,10 @@ class Disk:
         """
         self.used = tree_bytes(self._folder)
         try:
-            free = shutil.disk_usage(self._folder).free - DISK_RESERVE
+            self.free = shutil.disk_usage(self._folder).free
         except OSError:
-            free = 0
-        self.left = max(0, min(self._budget - self.used, free))
+            self.free = 0
+        self.left = max(0, min(self.budget - self.used, self.free - DISK_RESERVE))
 
 
 def read_record(path: Path, *, window: str = "") -> wire.Closed | None:
@@ -81,7 +79,7 @@ def left_behind(settings: Settings, *, known: Container[str], node: str) -> Iter
     """
     Windows that a killed sidecar granted and never wrote down: their processes closed them, the records lie there.
     """
-    for path in sorted(settings.attempt_folder.glob(f"step-*/*/*/{RECORD}")):
+    for path in sorted(settings.attempt_folder.glob(f"step-*/*/*/{wire.RECORD}")):
         match = FOLDER.fullmatch(path.parent.relative_to(settings.attempt_folder).as_posix())
         record = read_record(path)
         if match is None or record is None or record.window in known:

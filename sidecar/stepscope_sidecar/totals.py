@@ -1,5 +1,5 @@
 """
-Totals that outlive the sidecar: counters, highest values and histograms, kept in the store.
+Totals that outlive the sidecar: counters, last values and histograms, kept in the store.
 
 All functions take the writer's connection and run in the transaction of their caller, so that what is counted and
 the count change together. Leaves the names to ``stepscope.names`` and the exposition to ``metrics.py``.
@@ -39,7 +39,7 @@ class Exemplar:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Total:
     """
-    A counter, or the highest value seen.
+    A counter, or the last value of a gauge.
     """
 
     name: str
@@ -101,14 +101,33 @@ def add(
     )
 
 
-def highest(connection: sqlite3.Connection, name: str, labels: Mapping[str, str], value: float) -> None:
+def put(connection: sqlite3.Connection, name: str, labels: Mapping[str, str], value: float) -> None:
     """
-    Keep ``value`` if it is above what has been seen.
+    Keep ``value`` in place of what was kept before.
     """
-    connection.execute(
-        "INSERT INTO totals VALUES (?, ?, ?, NULL) ON CONFLICT DO UPDATE SET value = max(value, excluded.value)",
-        (name, _key(labels), value),
-    )
+    connection.execute("INSERT OR REPLACE INTO totals VALUES (?, ?, ?, NULL)", (name, _key(labels), value))
+
+
+def kept(connection: sqlite3.Connection, name: str, labels: Mapping[str, str]) -> float | None:
+    """
+    What is kept now; None for nothing.
+    """
+    row = connection.execute("SELECT value FROM totals WHERE name = ? AND labels = ?", (name, _key(labels))).fetchone()
+    return None if row is None else float(row["value"])
+
+
+def reach(connection: sqlite3.Connection, role: str, version: int, *, unix_ns: int) -> None:
+    """
+    A process of ``role`` has reached ``version``: if none had, keep it, and that it was at ``unix_ns``.
+    """
+    labels = {"role": role}
+    changed = connection.execute(
+        "INSERT INTO totals VALUES (?, ?, ?, NULL) ON CONFLICT DO UPDATE SET value = excluded.value"
+        " WHERE excluded.value > value",
+        ("stepscope_param_version", _key(labels), version),
+    ).rowcount
+    if changed:
+        put(connection, "stepscope_param_version_timestamp_seconds", labels, unix_ns / 1e9)
 
 
 def observe(

@@ -1,26 +1,25 @@
 """
 Where spans are forwarded to, read from the standard ``OTEL_EXPORTER_OTLP_*`` environment.
 
-Owns what of it is honoured: endpoint, headers, timeout, compression and certificate, each with its ``TRACES`` form
-first. The protocol is always HTTP with protobuf. Leaves the sending to ``forward.py``.
+Owns what of it is honoured: endpoint, headers, timeout, compression and certificate. The protocol is always HTTP with
+protobuf. What values can be used is ``stepscope.endpoint``'s to say, the sending ``forward.py``'s.
 """
 
+import ipaddress
 import logging
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
+import httpx
+
+from stepscope import endpoint
+from stepscope.endpoint import PREFIX, TIMEOUT
 from stepscope.errors import ConfigurationError
+from stepscope.masking import masked
 
 LOG = logging.getLogger(__name__)
-
-TIMEOUT = 10.0
-"""Seconds; what the OpenTelemetry specification says."""
-
-SECONDS_BELOW = 100.0
-"""The specification counts the timeout in milliseconds, Python's SDK in seconds; nobody means less than 0.1 s."""
-
-PREFIX = "OTEL_EXPORTER_OTLP_"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,6 +34,17 @@ class Upstream:
     gzip: bool = True
     certificate: str = ""
 
+    def leads_to(self, address: tuple[str, int]) -> bool:
+        """
+        Whether it is who listens at ``address`` on this machine. Names may be looked up.
+        """
+        parts, (host, port) = urlsplit(self.url), address
+        if not port or port != (parts.port or {"http": 80, "https": 443}[parts.scheme]):
+            return False
+        theirs, ours = _addresses(parts.hostname or ""), _addresses(host)
+        open_to_all = any(ipaddress.ip_address(item).is_unspecified for item in ours)
+        return bool(theirs & ours) or (open_to_all and any(map(_is_here, theirs)))
+
     @classmethod
     def read(cls, environment: Mapping[str, str]) -> "Upstream | None":
         """
@@ -43,53 +53,42 @@ class Upstream:
         Raises:
             ConfigurationError: a value cannot be used.
         """
-        url = environment.get(f"{PREFIX}TRACES_ENDPOINT", "").strip()
+        url = endpoint.url(environment)
         if not url:
-            base = environment.get(f"{PREFIX}ENDPOINT", "").strip()
-            if not base:
-                return None
-            url = f"{base.rstrip('/')}/v1/traces"
-
-        def get(name: str) -> str:
-            return (environment.get(f"{PREFIX}TRACES_{name}") or environment.get(f"{PREFIX}{name}") or "").strip()
-
-        _check(url)
-        if get("PROTOCOL").lower() == "grpc":
-            LOG.warning("%sPROTOCOL=grpc: the sidecar forwards as http/protobuf to %s all the same", PREFIX, url)
+            return None
+        try:
+            httpx.URL(url)
+        except httpx.InvalidURL as error:
+            # It knows of names that Python's own rules let pass.
+            raise ConfigurationError(
+                f"{PREFIX}ENDPOINT: {masked(url)!r} cannot be called ({masked(str(error))}); {endpoint.EXAMPLE}"
+            ) from None
+        if endpoint.get(environment, "PROTOCOL").lower() == "grpc":
+            LOG.warning(
+                "%sPROTOCOL=grpc: the sidecar forwards as http/protobuf to %s all the same", PREFIX, masked(url)
+            )
         return cls(
             url=url,
-            headers=_headers(get("HEADERS")),
-            timeout=_timeout(get("TIMEOUT")),
-            gzip=get("COMPRESSION").lower() != "none",
-            certificate=get("CERTIFICATE"),
+            headers=endpoint.headers(environment),
+            timeout=endpoint.seconds(environment),
+            gzip=endpoint.get(environment, "COMPRESSION").lower() != "none",
+            certificate=endpoint.certificate(environment),
         )
 
 
-def _check(url: str) -> None:
-    parts = urlsplit(url)
-    if parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise ConfigurationError(
-            f"{PREFIX}ENDPOINT: {url!r} is not a URL; for example http://collector:4318 (OTLP over HTTP, not gRPC)"
-        )
-
-
-def _headers(text: str) -> dict[str, str]:
-    headers = {}
-    for item in filter(None, (part.strip() for part in text.split(","))):
-        key, separator, value = item.partition("=")
-        if not separator or not key.strip():
-            raise ConfigurationError(f"{PREFIX}HEADERS: {key!r} is not KEY=VALUE; separate pairs by commas")
-        headers[unquote(key).strip().lower()] = unquote(value).strip()
-    return headers
-
-
-def _timeout(text: str) -> float:
-    if not text:
-        return TIMEOUT
+def _addresses(host: str) -> set[str]:
     try:
-        number = float(text)
-    except ValueError:
-        number = -1.0
-    if not 0 < number < float("inf"):
-        raise ConfigurationError(f"{PREFIX}TIMEOUT={text!r} is not a positive number of milliseconds")
-    return number if number < SECONDS_BELOW else number / 1000
+        return {str(item[4][0]) for item in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
+    except (OSError, ValueError):
+        # A name that cannot be looked up is nobody's; a name that is none raises UnicodeError.
+        return set()
+
+
+def _is_here(address: str) -> bool:
+    # An address is this machine's if something can listen there.
+    try:
+        with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as probe:
+            probe.bind((address, 0))
+    except OSError:
+        return False
+    return True

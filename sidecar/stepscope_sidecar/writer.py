@@ -76,6 +76,13 @@ class Writer:
         self._thread = threading.Thread(target=self._guarded, name=f"stepscope-{name}", daemon=True)
         self._thread.start()
 
+    @property
+    def queued(self) -> int:
+        """
+        Jobs that wait.
+        """
+        return len(self._queue)
+
     def put(self, job: Job) -> None:
         """
         Queue ``job``; its future fails at once if the queue is full or closed.
@@ -159,10 +166,11 @@ class Writer:
                 job.future.set_exception(told)
             return
         self._behind = True
-        for answer in answers:
-            answer()
+        # Whoever has the answer finds that the watchers know.
         for watcher in self.watchers:
             watcher()
+        for answer in answers:
+            answer()
 
     def _attempt(self, job: Job) -> Callable[[], None]:
         connection = self._connection

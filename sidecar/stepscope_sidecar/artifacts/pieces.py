@@ -8,15 +8,15 @@ so it can only be valid JSON if it ends at one too; where guesses fail, the text
 """
 
 import gzip
-import json
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, cast
 
-import orjson
+from stepscope_sidecar.artifacts import InvalidArtifact
+from stepscope_sidecar.artifacts.parsing import loads
 
 CHUNK = 2 * 1024 * 1024
 """Bytes read at a time. Parsed events take about ten times their text; larger chunks were not faster (measured)."""
@@ -33,12 +33,6 @@ _BETWEEN = re.compile(rb"\}\s*,(?=\s*\{)")
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{},"]', re.DOTALL)
 _AFTER_KEY = re.compile(rb"\s*(:?)\s*(.?)", re.DOTALL)
 _NOT_STRICT = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|-?\bInfinity\b|\bNaN\b', re.DOTALL)
-
-
-class InvalidArtifact(Exception):  # noqa: N818 - named for what it says about the artifact
-    """
-    The recording is not what its profiler should have written; the message says where and how.
-    """
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,18 +68,28 @@ class Pieces:
     The parts of one file, read front to back: ``head``, then iterate to the end, then ``frame``.
     """
 
-    def __init__(self, stream: IO[bytes], *, chunk: int = CHUNK) -> None:
+    def __init__(
+        self,
+        stream: IO[bytes],
+        *,
+        chunk: int = CHUNK,
+        parse: Callable[[bytes], list[object]] | None = None,
+    ) -> None:
         """
-        Read from ``stream``.
+        Read from ``stream``; ``parse`` makes the elements of a list of its text, or raises ValueError for no JSON. It
+        has to take all that is JSON: nothing else makes elements that the reader knows.
 
         Raises:
             InvalidArtifact: it is empty, or no list of events begins in it.
         """
         self._stream = stream
         self._chunk = chunk
+        self._parse = parse or (lambda text: cast("list[object]", loads(text)))
         self._at_end = False
         self._buffer = b""
         self._frame: Frame | None = None
+        self.loose = False
+        """Whether NaN or Infinity stood where JSON has numbers."""
         self.head = self._read_head()
 
     @property
@@ -126,11 +130,11 @@ class Pieces:
             end = _events_begin(self._buffer, start)
             if end:
                 head, self._buffer = self._buffer[start:end], self._buffer[end:]
-                return _strict(head)
+                return self._strict(head)
             if self._at_end:
                 if start == len(self._buffer):
                     raise InvalidArtifact("the file is empty")
-                _parse(self._buffer[start:])
+                _parse(_strict(self._buffer[start:]))
                 raise InvalidArtifact("no traceEvents")
             if len(self._buffer) > MAX_PIECE:
                 raise InvalidArtifact(f"no traceEvents within {MAX_PIECE} bytes")
@@ -151,8 +155,8 @@ class Pieces:
         for match in _last_places(self._buffer):
             text = self._buffer[: match.start() + 1]
             try:
-                events = orjson.loads(b"[" + text + b"]")
-            except orjson.JSONDecodeError:
+                events = self._parse(b"[" + text + b"]")
+            except ValueError:
                 continue
             self._buffer = self._buffer[match.end() :]
             yield Piece(text=text, events=events)
@@ -162,7 +166,7 @@ class Pieces:
         cut, closed = _boundary(self._buffer)
         if cut and not closed:
             text, self._buffer = self._buffer[:cut], self._buffer[cut + 1 :]
-            yield _piece(text)
+            yield self._piece(text)
         elif len(self._buffer) > MAX_PIECE:
             what = "the text after the events" if closed else "an event"
             raise InvalidArtifact(f"{what} is larger than {MAX_PIECE} bytes, or a string in it is not closed")
@@ -176,20 +180,39 @@ class Pieces:
             raise InvalidArtifact("truncated: the list of events does not end")
         text, tail = self._buffer[:cut], self._buffer[cut + 1 :]
         self._buffer = b""
-        piece = _piece(text) if text.strip() else None
+        piece = self._piece(text) if text.strip() else None
         if piece is None and after_comma:
             raise InvalidArtifact("a comma after the last event")
-        self._frame = _frame(self.head, _strict(tail))
+        self._frame = _frame(self.head, self._strict(tail))
         return piece
+
+    def _piece(self, text: bytes) -> Piece:
+        strict = self._strict(text)
+        try:
+            events = self._parse(b"[" + strict + b"]")
+        except ValueError as error:
+            raise InvalidArtifact(f"not JSON: {error}") from None
+        return Piece(text=strict, events=events)
+
+    def _strict(self, text: bytes) -> bytes:
+        strict = _strict(text)
+        self.loose = self.loose or strict != text
+        return strict
+
+
+def is_packed(path: Path) -> bool:
+    """
+    Whether the file at ``path`` is gzip, whatever its name says.
+    """
+    with path.open("rb") as file:
+        return file.read(2) == GZIP_MAGIC
 
 
 def open_raw(path: Path) -> IO[bytes]:
     """
-    The text of ``path``, unpacked if it is gzip, whatever its name says.
+    The text of ``path``, unpacked if it is gzip.
     """
-    with path.open("rb") as file:
-        packed = file.read(2) == GZIP_MAGIC
-    return cast("IO[bytes]", gzip.open(path, "rb")) if packed else path.open("rb")
+    return cast("IO[bytes]", gzip.open(path, "rb")) if is_packed(path) else path.open("rb")
 
 
 def _skip_mark(text: bytes) -> int:
@@ -225,8 +248,8 @@ def _is_events_key(token: bytes) -> bool:
     if b"\\" not in token:
         return token == b'"traceEvents"'
     try:
-        return bool(orjson.loads(token) == "traceEvents")
-    except orjson.JSONDecodeError:
+        return loads(token) == "traceEvents"
+    except ValueError:
         return False
 
 
@@ -262,11 +285,6 @@ def _boundary(text: bytes) -> tuple[int, bool]:
     return comma, False
 
 
-def _piece(text: bytes) -> Piece:
-    strict = _strict(text)
-    return Piece(text=strict, events=cast("list[object]", _parse(b"[" + strict + b"]")))
-
-
 def _frame(head: bytes, tail: bytes) -> Frame:
     if head == b"[":
         if tail.strip():
@@ -290,11 +308,6 @@ def _strict(text: bytes) -> bytes:
 
 def _parse(text: bytes) -> object:
     try:
-        return orjson.loads(text)
-    except orjson.JSONDecodeError as error:
-        strict = str(error)
-    try:
-        # The standard library takes what orjson refuses though JSON permits it: unpaired surrogates, deep nesting.
-        return json.loads(text.decode())
-    except (ValueError, RecursionError):
-        raise InvalidArtifact(f"not JSON: {strict}") from None
+        return loads(text)
+    except ValueError as error:
+        raise InvalidArtifact(f"not JSON: {error}") from None

@@ -1,90 +1,151 @@
 """
-The page of a run: what is in force, its steps, its windows with their recordings, what is missing, what it cost.
+The page of a run: what is in force, its steps as a timeline, its windows with their recordings, what is missing, what
+it cost.
 
 Pure: from rows to HTML. Knows nothing of the server or the store.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from urllib.parse import quote
 
-from stepscope.names import Incomplete, Reason, State
+from stepscope.names import State
+from stepscope_sidecar.labels import seconds, size, step_numbers, unattended
 from stepscope_sidecar.overhead import Estimate
-from stepscope_sidecar.pages.html import Content, Markup, document, facts, joined, link, table, tag
+from stepscope_sidecar.pages.cells import complete, process, recording, short_trace, state, tool
+from stepscope_sidecar.pages.html import Content, Live, Markup, document, facts, joined, link, part, table, tag, ways
+from stepscope_sidecar.pages.nodes import Others, nodes_section
+from stepscope_sidecar.pages.timeline import Shown, timeline
+from stepscope_sidecar.roster import place
 from stepscope_sidecar.rows import WindowRow
-from stepscope_sidecar.steptable import UNKNOWN, StepRow
+from stepscope_sidecar.steptable import UNKNOWN
 
-REFRESH = 5
-"""Seconds between two loads while the run is live: steps take seconds, and each load costs the machine a little."""
+REFRESH = 2
+"""Seconds between two looks while the run is live: steps take seconds, and the page is made only when one has ended."""
+
+PULSE = "api/pulse"
+"""From the first page."""
 
 LISTED = 6
 """Of a list of ranks, the last ones: a rank that is always missing would fill the page."""
 
+FINISHING = "finishing"
+"""No process of the run lives, and recordings are not final yet."""
+
 ENDED = "ended"
 """No process of the run lives, and nothing changes any more."""
 
-SHOWN_DIGITS = 8
-"""Of a trace id; the whole one is in its title."""
+UNATTENDED = "no sidecar answers; still alive here"
+"""The run is shown from its store, and processes of it live on this node."""
 
-STEP_COLUMNS = ("step", "trainer s", "rollouter s", "reward", "staleness", "windows", "overhead")
-WINDOW_COLUMNS = ("step", "process", "tool", "level", "state", "complete", "stall", "size", "recording", "trace")
-NUMBERS = frozenset({"trainer s", "rollouter s", "reward", "staleness", "overhead", "stall", "size"})
+UNKNOWN_END = "no sidecar answers"
+"""The run is shown from its store, none of its processes lives on this node, and of another nothing is known."""
+
+WINDOW_COLUMNS = (
+    "step",
+    "process",
+    "tool",
+    "level",
+    "state",
+    "complete",
+    "stall",
+    "size",
+    "recording",
+    "window",
+    "trace",
+)
+NUMBERS = frozenset({"stall", "size"})
 
 
 def run_page(
     status: Mapping[str, object],
     *,
-    steps: Sequence[StepRow],
-    windows: Sequence[WindowRow],
-    estimates: Mapping[str, Estimate],
+    shown: Shown,
+    estimates: Mapping[str, Estimate] | None,
+    others: Others | None = None,
+    mark: str = "",
+    runs: str = "runs",
 ) -> str:
     """
-    The page, newest steps first. It loads itself again until the run has ended and its recordings are final.
+    The page of the steps in ``shown``. It keeps itself up to date until the run has ended and its recordings are final.
+    ``estimates`` are None while nobody has made any, ``mark`` is what ``api/pulse`` answers for what is shown,
+    ``runs`` leads to the page of all runs.
     """
+    others = others or Others()
     run, attempt = str(status.get("run", "")), str(status.get("attempt", ""))
-    state = _stage(status, windows)
-    listed = [tag("h2", "Steps"), _steps(steps) if steps else tag("p", "No step has ended yet.", kind="dim")]
+    windows = [*shown.windows, *others.windows]
+    state, still = stage(status, windows), settled(status, windows) and estimates is not None
+    whole = Shown(
+        steps=shown.steps, lanes=shown.lanes, windows=windows, newest=shown.newest, oldest=shown.oldest
+    )  # fmt: skip
     return document(
         f"{run} {attempt} - stepscope",
         [
+            ways((runs, "all runs")),
             tag("h1", joined([run, tag("span", attempt, kind="dim")])),
-            *([_stopped(str(status.get("stopped_by") or ""))] if status.get("stopped") else []),
-            _head(status, state=state),
-            tag("section", joined(listed, "\n"), kind="steps"),
+            part(
+                "head",
+                [
+                    *([_stopped(str(status.get("stopped_by") or ""))] if status.get("stopped") else []),
+                    *_warned(status),
+                    _head(status, state=state),
+                ],
+            ),
+            tag("h2", "Steps"),
+            part("steps", [timeline(whole) if shown.steps else tag("p", "No step has ended yet.", kind="dim")]),
             tag("h2", "Windows"),
-            _windows(windows) if windows else tag("p", "No window was asked for.", kind="dim"),
-            tag("h2", "Overhead of profiling"),
-            _overhead(estimates),
+            part(
+                "windows",
+                [
+                    _windows(shown.windows, others)
+                    if windows
+                    else tag("p", "No window was asked for in these steps.", kind="dim")
+                ],
+            ),
+            part("nodes", nodes_section(others, own=str(status.get("node") or ""), ordered=status.get("ordered"))),
+            tag("h2", "Profiling cost"),
+            part("overhead", [_overhead(estimates)]),
         ],
-        refresh=0 if state == ENDED else REFRESH,
+        top="",
+        live=None if still else Live(seconds=REFRESH, pulse=PULSE, mark=mark),
     )
 
 
-def size(count: int) -> str:
+def stage(status: Mapping[str, object], windows: Sequence[WindowRow]) -> str:
     """
-    ``count`` bytes for a person.
+    How far the run is.
     """
-    number = float(count)
-    for unit in ("B", "KiB", "MiB"):
-        if number < 1024:
-            return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
-        number /= 1024
-    return f"{number:.1f} GiB"
-
-
-def seconds(value: float) -> str:
-    """
-    ``value`` seconds for a person.
-    """
-    return f"{value * 1000:.1f} ms" if abs(value) < 1 else f"{value:.2f} s"
-
-
-def _stage(status: Mapping[str, object], windows: Sequence[WindowRow]) -> str:
+    if status.get("unattended"):
+        return _left(status, windows)
     if status.get("processes") == []:
         return "no process yet"
     if _count(status.get("processes")):
         return "running"
     unfinished = status.get("windows_unfinished") or any(not State(row.state).final for row in windows)
-    return "finishing" if unfinished else ENDED
+    return FINISHING if unfinished else ENDED
+
+
+def over(status: Mapping[str, object]) -> bool:
+    """
+    Whether no process of the run lives any more, as far as is known.
+    """
+    return stage(status, []) in {FINISHING, ENDED, UNKNOWN_END}
+
+
+def settled(status: Mapping[str, object], windows: Sequence[WindowRow]) -> bool:
+    """
+    Whether nothing will change any more that is seen from here.
+    """
+    return stage(status, windows) in {ENDED, UNKNOWN_END}
+
+
+def _left(status: Mapping[str, object], windows: Sequence[WindowRow]) -> str:
+    """
+    How far a run is whose sidecar is not there. What nobody will end has been marked as such among ``windows``.
+    """
+    if _count(status.get("processes")):
+        return UNATTENDED
+    told = status.get("processes")
+    unknown = any(process.get("alive") is None for process in told) if isinstance(told, list) else False
+    return UNKNOWN_END if unknown or any(not State(row.state).final for row in windows) else ENDED
 
 
 def _stopped(by: str) -> Markup:
@@ -97,58 +158,65 @@ def _stopped(by: str) -> Markup:
     return tag("p", joined(parts, ""), kind="note")
 
 
+def _warned(status: Mapping[str, object]) -> list[Markup]:
+    """
+    What is wrong with the configuration, but for a stop: that is said above.
+    """
+    told = status.get("warnings")
+    stop = f"recording is stopped by the {status.get('stopped_by')}"
+    found = [str(warning) for warning in told] if isinstance(told, list) else []
+    return [tag("p", f"Warning: {warning}.", kind="note") for warning in found if not warning.startswith(stop)]
+
+
 def _head(status: Mapping[str, object], *, state: str) -> Markup:
-    pairs: list[tuple[str, Content]] = [("state", state)]
+    told = status.get("processes")
+    told_of = unattended(told if isinstance(told, list) else [])
+    pairs: list[tuple[str, Content]] = [("state", told_of if state in {UNATTENDED, UNKNOWN_END} else state)]
     version = status.get("param_version")
     if isinstance(version, int):
-        pairs.append(("in force", f"weights v{version}, step {version + 1}"))
-    pairs.append(("records", str(status.get("selection") or "nothing")))
+        # Nobody works on a step any more once all have left.
+        left = over(status) or status.get("unattended")
+        pairs.append(
+            ("last weights", f"v{version}") if left else ("in force", f"weights v{version}, step {version + 1}")
+        )
+    pairs.append(("selected steps", str(status.get("selection") or "none")))
     if status.get("node"):
         pairs.append(("node", str(status["node"])))
-    if "processes" in status:
+    if "processes" in status and not status.get("unattended"):
         pairs.append(("processes", _count(status["processes"])))
-    for key in ("expected", "missing"):
-        if key in status:
-            pairs.append((f"{key} ranks", _ranks(status[key])))
-    links = [link("api/steps", "steps"), link("api/windows", "windows"), link("metrics", "metrics")]
+    if "missing" in status:
+        pairs.append(("missing ranks", _ranks(status["missing"])))
+    links = [
+        link("api/steps", "steps"),
+        link("api/windows", "windows"),
+        link("api/missing", "missing"),
+        link("api/nodes", "nodes"),
+        link("metrics", "metrics"),
+    ]
     return facts([*pairs, ("data", joined(links, " · "))])
 
 
-def _steps(rows: Sequence[StepRow]) -> Markup:
+def _windows(rows: Sequence[WindowRow], others: Others) -> Markup:
+    here = {id(row) for row in rows}
+    newest = sorted([*rows, *others.windows], key=lambda row: (-row.step, *place(row)[1:]))
+    # Where there is one node alone, it goes without saying.
+    node = ["node"] * bool(others.nodes)
     return table(
-        STEP_COLUMNS,
+        (WINDOW_COLUMNS[0], *node, *WINDOW_COLUMNS[1:]),
         (
             (
-                row.title,
-                _decimals(row.trainer_seconds, 2),
-                _decimals(row.rollouter_seconds, 2),
-                _decimals(row.reward, 3),
-                _staleness(row),
-                row.recorded,
-                row.overhead,
-            )
-            for row in reversed(rows)
-        ),
-        numbers=NUMBERS,
-    )
-
-
-def _windows(rows: Sequence[WindowRow]) -> Markup:
-    newest = sorted(rows, key=lambda row: (-row.step, row.role, row.rank, row.tool, row.asked_unix_ns))
-    return table(
-        WINDOW_COLUMNS,
-        (
-            (
-                row.step,
-                f"{row.role} {row.rank} (pid {row.pid})",
-                row.tool,
+                link(f"steps/{row.step}", step_numbers(row.step, row.last_step)),
+                *([row.node] * len(node)),
+                process(row),
+                tool(row),
                 joined([row.level, f"(not {row.level_fallback})" if row.level_fallback else None]),
-                _state(row),
-                _complete(row),
+                state(row),
+                complete(row),
                 seconds(sum(row.stall_seconds.values())) if row.stall_seconds else None,
                 size(row.bytes) if row.bytes else None,
-                _recording(row),
-                _trace(row),
+                recording(row, here=id(row) in here),
+                link(f"windows/{row.window}", "open"),
+                short_trace(row),
             )
             for row in newest
         ),
@@ -156,38 +224,9 @@ def _windows(rows: Sequence[WindowRow]) -> Markup:
     )
 
 
-def _state(row: WindowRow) -> Markup:
-    kind = {State.READY: "good", State.FAILED: "bad", State.ABORTED: "bad", State.EXPIRED: "bad"}
-    why = None if row.reason in {"", Reason.BOUNDARY} else f": {row.reason}"
-    detail = tag("span", row.detail, kind="dim") if row.detail else None
-    state = tag("span", row.state, kind=kind.get(State(row.state), "dim"))
-    return joined([joined([state, why], ""), detail])
-
-
-def _complete(row: WindowRow) -> Content:
-    if row.complete is None:
-        return None
-    if row.complete:
-        return "yes"
-    share = ""
-    if row.incomplete_share is not None and row.incomplete_reason == Incomplete.MARKERS_MISSING:
-        share = f" ({row.incomplete_share:.0%})"
-    return f"no: {row.incomplete_reason}{share}"
-
-
-def _recording(row: WindowRow) -> Content:
-    if not row.artifact:
-        return None
-    return link(f"artifacts/{quote(row.artifact)}", "download", title=f"SHA-256 {row.sha256}")
-
-
-def _trace(row: WindowRow) -> Content:
-    if not row.trace_id:
-        return None
-    return tag("code", f"{row.trace_id[:SHOWN_DIGITS]}…", title=row.trace_id)
-
-
-def _overhead(estimates: Mapping[str, Estimate]) -> Markup:
+def _overhead(estimates: Mapping[str, Estimate] | None) -> Markup:
+    if estimates is None:
+        return tag("p", "being reckoned …", kind="dim")
     if not estimates:
         return tag("p", f"{UNKNOWN}: no step has been profiled yet", kind="dim")
     return facts((role, _ratio(found)) for role, found in estimates.items())
@@ -196,23 +235,9 @@ def _overhead(estimates: Mapping[str, Estimate]) -> Markup:
 def _ratio(found: Estimate) -> Markup:
     stall = f"stall {seconds(found.stall)} in all"
     if found.ratio is None:
-        return joined([f"{UNKNOWN} ({found.why}); {stall}"])
+        return joined([f"{UNKNOWN} ({found.unknown}); {stall}"])
     wall = UNKNOWN if found.wall_ratio is None else f"{found.wall_ratio:+.1%}"
     return joined([f"{found.ratio:+.1%} of productive time, {wall} of wall time; {stall}"])
-
-
-def _staleness(row: StepRow) -> str:
-    """
-    Nothing where no sample was told of: most loops don't tell.
-    """
-    unknown = f"{row.staleness_unknown} unknown" if row.staleness_unknown else ""
-    if row.staleness is None:
-        return unknown
-    return f"{row.staleness:.2f}" + (f" ({unknown})" if unknown else "")
-
-
-def _decimals(value: float | None, digits: int) -> str | None:
-    return None if value is None else f"{value:.{digits}f}"
 
 
 def _count(value: object) -> int:

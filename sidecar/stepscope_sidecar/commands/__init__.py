@@ -1,0 +1,3 @@
+"""
+The commands of ``stepscope``: one module per kind, functions that ``cli`` registers.
+"""
