@@ -22,8 +22,10 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 import psutil
 
 from stepscope.wire import Closed
-from stepscope_sidecar.finalise import Job, Result, in_child
+from stepscope_sidecar.finaliser import in_child
+from stepscope_sidecar.jobs import Job, Result
 from tests.bench.machine import describe, table
+from tests.integration.jobs import command_of, eventually
 
 TRACE_BYTES = 200_000_000
 """The size that the aim is stated for."""
@@ -165,9 +167,11 @@ def step_while_finalising(
 
 
 def _await_steps(logs: list[Path], loops: "list[subprocess.Popen[bytes]]") -> None:
-    while not all(log.stat().st_size > 2000 for log in logs):
+    def stepped() -> bool:
         assert all(loop.poll() is None for loop in loops), "a training loop ended"
-        time.sleep(0.05)
+        return all(log.stat().st_size > 2000 for log in logs)
+
+    eventually(stepped)
 
 
 async def _alternate(
@@ -193,7 +197,7 @@ async def _alternate(
 
 
 def _finalisers() -> list[psutil.Process]:
-    return [child for child in psutil.Process().children() if "stepscope_sidecar.finalise" in child.cmdline()]
+    return [child for child in psutil.Process().children() if "stepscope_sidecar.finalise" in command_of(child)]
 
 
 async def _timed(seconds: float) -> tuple[int, int]:

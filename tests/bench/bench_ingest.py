@@ -28,6 +28,7 @@ from urllib.parse import urlsplit
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from tests.bench.machine import describe, table
+from tests.integration.jobs import eventually
 from tests.unit.sidecar.bodies import ATTEMPT, batch
 
 SPANS = 512
@@ -147,16 +148,13 @@ def until_read(store: Path) -> int:
     """
     connection = sqlite3.connect(f"{store.as_uri()}?mode=ro", uri=True)
     try:
-        first: int | None = None
-        deadline = time.monotonic() + DEADLINE
-        while True:
-            left = int(connection.execute("SELECT coalesce(sum(spans), 0) FROM inbox").fetchone()[0])
-            first = left if first is None else first
-            if not left:
-                return first
-            if time.monotonic() > deadline:
-                raise SystemExit(f"{left} spans have not been read into rows after {DEADLINE} s")
-            time.sleep(0.05)
+
+        def left() -> int:
+            return int(connection.execute("SELECT coalesce(sum(spans), 0) FROM inbox").fetchone()[0])
+
+        first = left()
+        eventually(lambda: not left(), deadline=DEADLINE)
+        return first
     finally:
         connection.close()
 
@@ -176,13 +174,9 @@ def sidecar(folder: Path) -> Iterator[tuple[str, Path]]:
     )
     attempt = folder / f"bench-{ATTEMPT}"
     try:
-        deadline = time.monotonic() + DEADLINE
-        while not (attempt / "sidecar.json").exists():
-            if process.poll() is not None or time.monotonic() > deadline:
-                raise SystemExit(
-                    f"the sidecar did not start: {process.stderr.read().decode() if process.stderr else ''}"
-                )
-            time.sleep(0.05)
+        eventually(lambda: (attempt / "sidecar.json").exists() or process.poll() is not None, deadline=DEADLINE)
+        if process.poll() is not None:
+            raise SystemExit(f"the sidecar ended at its start with code {process.returncode}")
         endpoint = str(json.loads((attempt / "sidecar.json").read_text())["otlp_http"])
         yield endpoint, attempt / "stepscope.db"
     finally:
@@ -207,14 +201,12 @@ def foreign(executable: str, folder: Path) -> Iterator[str]:
         stderr=subprocess.DEVNULL,
     )
     try:
-        deadline = time.monotonic() + DEADLINE
-        while True:
+
+        def answers() -> bool:
             with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", port)) == 0:
-                    break
-            if time.monotonic() > deadline:
-                raise SystemExit("rotel did not start")
-            time.sleep(0.05)
+                return probe.connect_ex(("127.0.0.1", port)) == 0
+
+        eventually(answers, deadline=DEADLINE)
         yield f"http://127.0.0.1:{port}"
     finally:
         process.terminate()

@@ -8,9 +8,9 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
-from types import TracebackType
 
 from stepscope import ids, wire
+from stepscope_sidecar.closing import Closing
 
 TRACE = f"{1:032x}"
 SPAN = f"{2:016x}"
@@ -19,7 +19,7 @@ ANSWER_DEADLINE = 10.0
 """Seconds for an answer on a busy machine; the real agent waits one."""
 
 
-class Agent:
+class Agent(Closing):
     """
     One connection to the sidecar, driven by hand.
     """
@@ -36,20 +36,6 @@ class Agent:
         self._socket.connect(str(path))
         self._reader = self._socket.makefile("rb")
         self.pushed: list[wire.Message] = []
-
-    def __enter__(self) -> "Agent":
-        """
-        Close at the end of the block.
-        """
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """
-        Close.
-        """
-        self.close()
 
     def close(self) -> None:
         """

@@ -17,10 +17,21 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
+import psutil
+
 T = TypeVar("T")
 
-JOB_DEADLINE = 150.0
+JOB_DEADLINE = 400.0
 """Seconds for one small job on two busy cores; it takes about 20."""
+
+BOUNDARY_SECONDS = 20.0
+"""Seconds that a step waits for the sidecar's answer: on a machine that runs several jobs at once one may be late."""
+
+SETTLE_DEADLINE = 120.0
+"""Seconds until windows have ended that were being finished, at idle priority, when their run ended."""
+
+FINAL = frozenset({"ready", "failed", "denied", "aborted", "expired"})
+"""States that do not change."""
 
 CLI = [sys.executable, "-m", "stepscope_sidecar.cli"]
 JOB = [sys.executable, "-m", "stepscope_trainer.job", "--json"]
@@ -30,7 +41,13 @@ def environment(directory: Path, **settings: str) -> dict[str, str]:
     """
     The environment of a job that keeps its runs in ``directory``.
     """
-    return {**os.environ, "STEPSCOPE_DIR": str(directory), "RAY_AUTH_MODE": "disabled", **settings}
+    return {
+        **os.environ,
+        "STEPSCOPE_DIR": str(directory),
+        "STEPSCOPE_BOUNDARY_SECONDS": f"{BOUNDARY_SECONDS:g}",
+        "RAY_AUTH_MODE": "disabled",
+        **settings,
+    }
 
 
 def command_line(directory: Path, *arguments: str) -> str:
@@ -38,7 +55,12 @@ def command_line(directory: Path, *arguments: str) -> str:
     What ``stepscope ARGUMENTS`` prints about the runs in ``directory``.
     """
     done = subprocess.run(
-        [*CLI, *arguments], env=environment(directory), capture_output=True, text=True, timeout=60, check=False
+        [*CLI, *arguments],
+        env=environment(directory),
+        capture_output=True,
+        text=True,
+        timeout=JOB_DEADLINE,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -57,10 +79,32 @@ class Job:
     run: str = "latest"
     rows: list[dict[str, Any]] = field(default_factory=list)
 
+    @property
+    def store(self) -> Path:
+        """
+        The store of the attempt.
+        """
+        return (self.directory / self.run).resolve() / "stepscope.db"
+
     @cached_property
     def windows(self) -> list[dict[str, Any]]:
         """
-        What ``stepscope windows --json`` prints.
+        What ``stepscope windows --json`` prints once all have ended; as they are where they do not.
+        """
+        end, pause = time.monotonic() + SETTLE_DEADLINE, threading.Event()
+        while not self.over() and time.monotonic() < end:
+            pause.wait(0.2)
+        return self.listed()
+
+    def over(self) -> bool:
+        """
+        Whether all windows have ended.
+        """
+        return {window["state"] for window in self.listed()} <= FINAL
+
+    def listed(self) -> list[dict[str, Any]]:
+        """
+        The windows as they are now.
         """
         found: list[dict[str, Any]] = json.loads(command_line(self.directory, "windows", "--json", "--run", self.run))
         return found
@@ -182,9 +226,9 @@ def run_job(directory: Path, *arguments: str, alone: bool = False, **settings: s
         return job.end()
 
 
-def eventually(look: Callable[[], T | None], *, deadline: float = 30.0) -> T:
+def eventually(look: Callable[[], T | None], *, deadline: float = 30.0, every: float = 0.05) -> T:
     """
-    What ``look`` finds, once it finds something within ``deadline`` seconds.
+    What ``look`` finds, once it finds something within ``deadline`` seconds; it looks again ``every`` so many.
     """
     end = time.monotonic() + deadline
     pause = threading.Event()
@@ -193,4 +237,14 @@ def eventually(look: Callable[[], T | None], *, deadline: float = 30.0) -> T:
         if found:
             return found
         assert time.monotonic() < end, f"nothing within {deadline} s"
-        pause.wait(0.05)
+        pause.wait(every)
+
+
+def command_of(process: psutil.Process) -> str:
+    """
+    The command line of ``process``; nothing once it has ended, which it may between two looks.
+    """
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:
+        return ""

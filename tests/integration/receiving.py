@@ -6,8 +6,7 @@ import asyncio
 import gc
 import socket
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ from pathlib import Path
 import uvicorn
 from starlette.routing import Mount
 
-from stepscope_sidecar.forward import Forwarder, HttpTransport
+from stepscope_sidecar.forward import Forwarder
 from stepscope_sidecar.intake import Intake
 from stepscope_sidecar.metrics import Exposition, Gauge
 from stepscope_sidecar.otlp import receiver
@@ -24,22 +23,9 @@ from stepscope_sidecar.reader import open_reader
 from stepscope_sidecar.rows import SpanRow
 from stepscope_sidecar.store import Store
 from stepscope_sidecar.totals import Totals
+from stepscope_sidecar.transport import HttpTransport
 from stepscope_sidecar.upstream import Upstream
-
-WAIT = 30.0
-"""Seconds that anything may take on a loaded machine."""
-
-
-def eventually(condition: Callable[[], bool]) -> bool:
-    """
-    Whether ``condition`` comes true before the deadline.
-    """
-    deadline, pause = time.monotonic() + WAIT, threading.Event()
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        pause.wait(0.05)
-    return True
+from tests.unit.sidecar.stored import WAIT
 
 
 @dataclass(frozen=True)
@@ -74,6 +60,23 @@ class Receiver:
         return [Gauge(name="stepscope_processes", value=2, labels={"role": "trainer"})]
 
 
+class _Server(uvicorn.Server):
+    """
+    A server that says when it serves.
+    """
+
+    def __init__(self, config: uvicorn.Config, *, ready: threading.Event) -> None:
+        super().__init__(config)
+        self._ready = ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """
+        Start, and say so.
+        """
+        await super().startup(sockets=sockets)
+        self._ready.set()
+
+
 @contextmanager
 def receiving(path: Path, *, attempt: str, upstream: str = "", max_bytes: int = 16 * 1024**2) -> Iterator[Receiver]:
     """
@@ -84,23 +87,19 @@ def receiving(path: Path, *, attempt: str, upstream: str = "", max_bytes: int = 
     forwarder = None
     if upstream:
         forwarder = Forwarder(
-            store=store, transport=HttpTransport(Upstream(url=f"{upstream}/v1/traces"), via=str(path))
+            store=store, transport=HttpTransport(Upstream(url=f"{upstream}/v1/traces")), instance=str(path)
         )
     listener = socket.create_server(("127.0.0.1", 0))
     ready = threading.Event()
     ports: list[int] = []
     app = receiver(intake)
     config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off")
-    server = uvicorn.Server(config)
+    server = _Server(config, ready=ready)
 
     async def work() -> None:
         grpc_server, port = await serve(intake, address="127.0.0.1:0")
         ports.append(port)
-        serving = asyncio.create_task(server.serve(sockets=[listener]))
-        while not server.started:
-            await asyncio.sleep(0.01)
-        ready.set()
-        await serving
+        await server.serve(sockets=[listener])
         await grpc_server.stop(1.0)
 
     thread = threading.Thread(target=lambda: asyncio.run(work()), name="receiving")

@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from stepscope import names
 from tests.integration.jobs import CLI, environment, eventually
 
 LOOP = """
@@ -136,7 +137,10 @@ def test_a_loop_of_five_lines_has_its_spans_and_a_trace_per_step(tmp_path: Path)
     assert [1, 2, 3] == [span["attributes"]["rl.step"] for span in roots]
     assert 3 == len({span["trace_id"] for span in spans})
     assert {"trainer"} == {span["attributes"]["rl.role"] for span in spans}
-    assert "ended" in call(tmp_path, "status").stdout
+    assert (
+        "no sidecar answers; this is from its store; all processes of this node have ended"
+        in call(tmp_path, "status").stdout
+    )
 
 
 def test_without_run_the_first_process_starts_the_sidecar(tmp_path: Path) -> None:
@@ -152,6 +156,22 @@ def test_without_run_the_first_process_starts_the_sidecar(tmp_path: Path) -> Non
 
     assert (0, "") == (done.returncode, done.stderr)
     assert [1, 2, 3] == [span["attributes"]["rl.step"] for span in spans if span["name"] == "rl.step"]
+
+
+def test_a_second_node_of_an_attempt_runs_in_a_folder_of_its_own(tmp_path: Path) -> None:
+    """
+    Where nodes share STEPSCOPE_DIR, the first has the attempt's folder, and the next ones theirs below it.
+    """
+    program = "import sys; sys.exit(7)"
+    shared = {"STEPSCOPE_RUN": "job", "STEPSCOPE_ATTEMPT": "x1"}
+    codes = [
+        call(tmp_path, "run", "--", sys.executable, "-c", program, STEPSCOPE_NODE=node, **shared).returncode
+        for node in ("n1", "n2")
+    ]
+
+    assert [7, 7] == codes
+    assert (tmp_path / "job-x1/sidecar.log").is_file()
+    assert (tmp_path / "job-x1/nodes/n2/sidecar.log").is_file()
 
 
 def test_disabled_runs_the_command_and_nothing_else(tmp_path: Path) -> None:
@@ -192,7 +212,19 @@ def test_check_says_what_can_be_profiled(tmp_path: Path) -> None:
     found = json.loads(call(tmp_path, "check", "--json").stdout)
 
     assert {"spans", "ops", "full"} <= set(found["tools"]["torch"]["levels"])
-    assert all(entry["levels"] or entry["unavailable"] for entry in found["tools"].values())
+    assert [tool.value for tool in names.Tool] == list(found["tools"])
+    assert all(entry["available"] or entry["unavailable"][""] for entry in found["tools"].values())
+    assert found["tools"]["py-spy"]["available"]
+    assert "CANN" in found["tools"]["msprof"]["unavailable"][""]
+    assert found["environment"]["ptrace"]
+
+
+def test_check_says_what_of_verl_would_be_instrumented(tmp_path: Path) -> None:
+    """
+    Here verl is not installed, and `check --verl` says so; with it installed, see ``tests/verl``.
+    """
+    assert not json.loads(call(tmp_path, "check", "--verl", "--json").stdout)["installed"]
+    assert "verl is not installed" == call(tmp_path, "check", "--verl").stdout.strip()
 
 
 def test_a_signal_to_run_reaches_the_command(tmp_path: Path) -> None:

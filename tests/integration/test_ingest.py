@@ -21,8 +21,10 @@ from opentelemetry.trace import Link, StatusCode
 from opentelemetry.trace import Status as SpanStatus
 
 from stepscope_sidecar.inbox import DROPPED, FORWARDED, RECEIVED
-from tests.integration.receiving import WAIT, Receiver, eventually, receiving
-from tests.unit.sidecar.bodies import ATTEMPT, batch, body, foreign, span
+from stepscope_sidecar.intake import MAX_SPANS
+from tests.integration.receiving import Receiver, receiving
+from tests.unit.sidecar.bodies import ATTEMPT, batch, body, foreign, nested, span
+from tests.unit.sidecar.stored import WAIT, holds
 
 EXPORT = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 
@@ -93,19 +95,22 @@ def test_the_opentelemetry_exporters_are_understood(ours: Receiver, protocol: st
 
 def test_grpc_refuses_as_http_does(ours: Receiver) -> None:
     """
-    Not protobuf is INVALID_ARGUMENT; over the limit, or a bomb, RESOURCE_EXHAUSTED; other services UNIMPLEMENTED.
+    Not protobuf is INVALID_ARGUMENT; over the limit, a bomb or of too many spans, RESOURCE_EXHAUSTED; other services
+    UNIMPLEMENTED.
     """
+    many = nested(1, 1, MAX_SPANS)
     with grpc.insecure_channel(ours.grpc, options=[("grpc.max_send_message_length", -1)]) as channel:
         export = channel.unary_unary(EXPORT, bytes, bytes)
         metrics = channel.unary_unary("/opentelemetry.proto.collector.metrics.v1.MetricsService/Export", bytes, bytes)
         codes = []
-        for call, content in ((export, b"\xff\xff"), (export, bytes(64 * 1024**2)), (metrics, b"")):
+        for call, content in ((export, b"\xff\xff"), (export, bytes(64 * 1024**2)), (export, many), (metrics, b"")):
             with pytest.raises(grpc.RpcError) as refused:
                 call(content, compression=grpc.Compression.Gzip, timeout=WAIT)
             codes.append(refused.value.code())
 
     assert [
         grpc.StatusCode.INVALID_ARGUMENT,
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
         grpc.StatusCode.RESOURCE_EXHAUSTED,
         grpc.StatusCode.UNIMPLEMENTED,
     ] == codes
@@ -182,7 +187,7 @@ def test_a_sidecar_that_is_its_own_upstream_does_not_go_round(tmp_path: Path) ->
         ours.forwarder.transport._url = f"{ours.http}/v1/traces"  # type: ignore[attr-defined]
         assert 200 == post(ours.http, body(span(1)))[0]
 
-        assert eventually(lambda: ours.totals().value(DROPPED, reason="refused") == 1)
+        assert holds(lambda: ours.totals().value(DROPPED, reason="refused") == 1)
         assert 1 == len(ours.spans())
 
 

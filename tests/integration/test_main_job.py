@@ -8,13 +8,16 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
 
 from stepscope import names
+from stepscope_sidecar.show import shown
+from tests import trace_format
 from tests.integration.collector import Collector, collected
-from tests.integration.jobs import Job, run_job
+from tests.integration.jobs import Job, command_line, run_job
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
@@ -139,6 +142,89 @@ def test_recordings_hold_the_spans_of_their_window_and_no_more(whole: Job) -> No
         assert trace["stepscope.span_id"] == window["span_id"]
 
 
+def operator_time(trace: dict[str, Any]) -> int:
+    """
+    Nanoseconds in which any operator ran, added up over threads; counted by hand.
+    """
+    threads: dict[Any, list[tuple[int, int]]] = defaultdict(list)
+    for event in trace["traceEvents"]:
+        if event.get("cat") == "cpu_op" and event.get("ph") == "X":
+            start = round(event["ts"] * 1000)
+            threads[event["pid"], event["tid"]].append((start, start + round(event["dur"] * 1000)))
+    total = 0
+    for intervals in threads.values():
+        reached = 0
+        for start, end in sorted(intervals):
+            total += max(0, end - max(start, reached))
+            reached = max(reached, end)
+    return total
+
+
+def test_recordings_and_spans_tell_the_same_times(whole: Job) -> None:
+    """
+    What `stepscope show` reads of a span in a recording is the span's own part in the window to within a millisecond,
+    in the median; operators' time, by span and in none, adds up to all of it to the nanosecond.
+
+    A span has the time at which its mark was begun or ended, read by a thread that may lose its core in between: how
+    many do so is the machine's. What began before the window begins with it, exactly.
+    """
+    store = whole.directory.resolve() / "latest" / "stepscope.db"
+    spans = {span["span_id"]: span for span in whole.spans}
+    shifts: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    before = []
+    for window in whole.windows:
+        (summary,) = shown(store.resolve(), window["window"]).summaries
+        assert operator_time(artifact(window)) == summary.operator_ns > 0
+        assert summary.operator_ns == summary.unattributed_operator_ns + sum(one.operator_ns for one in summary.spans)
+        assert any(one.operator_ns for one in summary.spans)
+        for one in summary.spans:
+            span = spans[one.span_id]
+            begin = max(span["start_unix_ns"], window["opened_unix_ns"])
+            end = min(span["end_unix_ns"], window["closed_unix_ns"])
+            shift = (one.start_ns - begin, one.start_ns + one.duration_ns - end)
+            shifts[window["role"]].append(shift)
+            before += [shift[0]] * (span["start_unix_ns"] < window["opened_unix_ns"])
+    for found in shifts.values():
+        assert len(found) > 20
+        for apart in ([abs(start) for start, _ in found], [abs(end) for _, end in found]):
+            assert median(apart) < CLOCK_SLACK_NS, sorted(found)
+    assert {0} == set(before)
+
+
+def test_a_step_is_one_timeline(whole: Job, tmp_path: Path) -> None:
+    """
+    `stepscope merge`: all spans and all events of all processes, each at its own time, and an arrow for each sample.
+    """
+    step, target = SELECTED[0], tmp_path / "step.json.gz"
+    told = command_line(whole.directory, "merge", "--step", str(step), "-o", str(target))
+    timeline = trace_format.read(target)
+    spans = {span["span_id"]: span for span in whole.spans}
+    drawn = {one.args["span_id"]: one for one in timeline.slices if one.category == "span"}
+    mine = {key for key, span in spans.items() if span["attributes"].get("rl.step") == step}
+    trained = [span for key, span in spans.items() if key in mine and span["name"] == "train.update_actor"]
+    links = {(link["span_id"], span["span_id"]) for span in trained for link in span["links"]}
+
+    assert 4 == len(timeline.processes) == told.count("recording   ")
+    assert mine <= drawn.keys()
+    assert all(spans[key]["start_unix_ns"] == timeline.unix_ns(one.start) for key, one in drawn.items())
+    assert all(spans[key]["end_unix_ns"] == timeline.unix_ns(one.end) for key, one in drawn.items())
+    assert links == {(one.args["span_id"], other.args["span_id"]) for _, one, other in timeline.flows}
+    assert links
+    shifts = []
+    for window in whole.windows:
+        if window["step"] == step:
+            process = f"{window['role']} {window['rank']} (pid {window['pid']})"
+            recorded = [event for event in artifact(window)["traceEvents"] if event["ph"] == "X"]
+            recorded = [event for event in recorded if event.get("cat") != "Trace"]
+            assert len(recorded) == len(timeline.of(process)) - len(timeline.of(process, category="span"))
+            for one in timeline.of(process, category="user_annotation"):
+                mark = MARKER.fullmatch(one.name)
+                if mark and not one.args.get("stepscope.continued"):
+                    shifts.append(abs(timeline.unix_ns(one.start) - spans[mark[2]]["start_unix_ns"]))
+    assert median(shifts) < CLOCK_SLACK_NS
+    assert not timeline.of("", "missing")
+
+
 def check_traces(spans: list[dict[str, Any]], *, windows: list[dict[str, Any]]) -> None:
     """
     One trace per step, with the right parents, versions and links.
@@ -247,8 +333,13 @@ NOT_IN_A_HEALTHY_RUN = {
     "rl.resumed_from",
     "profile.incomplete.reason",
     "profile.level_fallback",
+    "profile.last_step",
+    "rl.tracker.wandb",
+    "rl.tracker.mlflow",
+    "rl.tracker.trackio",
 }
-"""More requests than the budget, a resume, an incomplete recording, a level that had to be replaced."""
+"""More requests than the budget, a resume, an incomplete recording, a level that had to be replaced, a shared one; no
+tracker of experiments is active here."""
 
 
 def test_what_is_emitted_is_registered_and_what_is_registered_is_emitted(whole: Job) -> None:

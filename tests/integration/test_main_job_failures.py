@@ -11,8 +11,9 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.integration.jobs import Job, command_line, eventually, run_job, running
-from tests.integration.test_prometheus import ask, prometheus
+from stepscope_sidecar.reader import open_reader
+from tests.integration.jobs import JOB_DEADLINE, Job, command_line, eventually, run_job, running
+from tests.integration.prometheus import prometheus
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
@@ -36,12 +37,12 @@ def sidecar(directory: Path) -> dict[str, Any]:
     return eventually(look)
 
 
-def recording(directory: Path) -> list[dict[str, Any]]:
+def recording(directory: Path) -> set[str]:
     """
-    The windows that are recording now.
+    The ids of the windows that are recording now, from the store: a command would take as long as a step.
     """
-    found: list[dict[str, Any]] = json.loads(command_line(directory, "windows", "--json"))
-    return [window for window in found if window["state"] == "recording"]
+    with open_reader(next(path for path in directory.glob("*/stepscope.db") if not path.parent.is_symlink())) as reader:
+        return {window.window for window in reader.windows() if window.state == "recording"}
 
 
 def rewards(job: Job) -> list[float]:
@@ -86,7 +87,7 @@ def test_a_sidecar_killed_half_way_changes_nothing(tmp_path: Path, undisturbed: 
     """
     with running(tmp_path, *SYNC, STEPSCOPE_STEPS="1-8", STEPSCOPE_LEVEL="ops") as job:
         job.wait_for_step(2)
-        opened = {window["window"] for window in eventually(lambda: recording(tmp_path))}
+        opened = eventually(lambda: recording(tmp_path))
         os.kill(sidecar(tmp_path)["pid"], signal.SIGKILL)
         done = job.end()
     ended = {window["window"]: window for window in done.windows}
@@ -109,6 +110,7 @@ def test_without_a_sidecar_the_run_is_unaffected(tmp_path: Path, undisturbed: li
     )
 
     assert undisturbed == rewards(job)
+    assert 1 == job.errors.count("the run goes on, selected steps are not recorded"), job.errors
 
 
 def test_first_and_last_step_are_recorded_and_nothing_after(tmp_path: Path) -> None:
@@ -205,7 +207,7 @@ def test_stop_inside_a_window_and_profile_again(tmp_path: Path) -> None:
         window for window in done.windows if window["reason"] == "stopped_by_user" and window["state"] == "ready"
     ]
 
-    assert [] == quiet
+    assert set() == quiet
     assert stopped
     assert {False} == {window["complete"] for window in stopped}
 
@@ -237,27 +239,20 @@ def test_prometheus_scrapes_a_running_job(tmp_path: Path) -> None:
     with running(tmp_path, *SMALL, "--steps", "500", STEPSCOPE_STEPS="2", STEPSCOPE_LEVEL="ops") as job:
         job.wait_for_step(4)
         target = sidecar(tmp_path)["http"].removeprefix("http://")
-        with prometheus(tmp_path, target=target) as api:
+        with prometheus(tmp_path, targets=[target]) as found:
 
             def value(query: str) -> float:
-                result = ask(f"{api}/query", query=query)["result"]
-                return float(result[0]["value"][1]) if result else 0.0
+                return found.value(query) or 0.0
 
             ready = 'sum(stepscope_windows_total{outcome="ready",tool="torch"})'
-            eventually(lambda: value(ready) == 2.0, deadline=90)
+            eventually(lambda: value(ready) == 2.0, deadline=JOB_DEADLINE)
             eventually(lambda: value('stepscope_param_version{role="trainer"}') >= 4, deadline=60)
             stall = value('stepscope_profiling_stall_seconds_total{role="trainer",phase="stop"}')
             productive = value('stepscope_bucket_seconds_total{role="trainer",bucket="productive"}')
             idle = value('stepscope_bucket_seconds_total{role="trainer",bucket="idle"}')
             samples = value("stepscope_sample_staleness_versions_count")
             processes = value("sum(stepscope_processes)")
-            exemplars = [
-                item["labels"]
-                for series in ask(
-                    f"{api}/query_exemplars", query="stepscope_step_seconds_bucket", start="0", end="4102444800"
-                )
-                for item in series["exemplars"]
-            ]
+            exemplars = [item["labels"] for item in found.exemplars("stepscope_step_seconds_bucket")]
         job.process.send_signal(signal.SIGTERM)
         done = job.end()
     spans = {(span["trace_id"], span["span_id"]): span for span in done.named("rl.step.process")}

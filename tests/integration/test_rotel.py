@@ -13,8 +13,9 @@ import pytest
 
 from stepscope_sidecar.inbox import DROPPED, FORWARDED
 from stepscope_sidecar.rows import SpanRow
-from tests.integration.receiving import WAIT, eventually, receiving
+from tests.integration.receiving import receiving
 from tests.unit.sidecar.bodies import ATTEMPT, batch, body, foreign, span
+from tests.unit.sidecar.stored import WAIT, holds
 
 pytestmark = pytest.mark.rotel
 
@@ -53,7 +54,7 @@ def rotel(tmp_path: Path, *, upstream: str, protocol: str = "http") -> Iterator[
             ]
             return bool(ports)
 
-        assert eventually(listens), log.read_text()
+        assert holds(listens), log.read_text()
         yield f"http://127.0.0.1:{ports[0]}"
     finally:
         process.terminate()
@@ -85,7 +86,7 @@ def test_spans_pass_through_rotel_intact(tmp_path: Path, protocol: str) -> None:
             assert before.forwarder is not None
             assert 0 == before.forwarder.flush(timeout=WAIT)
 
-            assert eventually(lambda: len(behind.spans()) == 514)
+            assert holds(lambda: len(behind.spans()) == 514)
             assert 514.0 == before.totals().value(FORWARDED)
             assert 0.0 == before.totals().value(DROPPED, reason="rejected")
             assert compared(before.spans()) == compared(behind.spans())
@@ -106,4 +107,4 @@ def test_spans_wait_for_a_rotel_that_comes_later(tmp_path: Path) -> None:
         assert before.forwarder is not None
         assert 0 == before.forwarder.flush(timeout=WAIT)
 
-        assert eventually(lambda: len(behind.spans()) == 20)
+        assert holds(lambda: len(behind.spans()) == 20)

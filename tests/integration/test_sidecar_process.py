@@ -2,128 +2,19 @@
 A real sidecar process, driven by scripted agents over its socket.
 """
 
-import json
-import os
 import signal
 import socket
-import subprocess
-import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import httpx
 import pytest
 
 from stepscope import wire
+from stepscope_sidecar import standing
 from stepscope_sidecar.reader import open_reader
-from stepscope_sidecar.rows import WindowRow
 
 from .agent import SPAN, TRACE, Agent, agent_process
-from .jobs import eventually
-
-SETTLE_DEADLINE = 120.0
-"""Seconds for a window to be final: finalising only gets the CPU that nobody else wants."""
-
-START_DEADLINE = 30.0
-"""Seconds for a sidecar to listen on a busy machine."""
-
-
-@dataclass
-class Place:
-    """
-    Where one attempt's sidecars live.
-    """
-
-    folder: Path
-    socket: Path
-    env: dict[str, str]
-
-    @property
-    def attempt(self) -> Path:
-        """
-        The attempt's folder.
-        """
-        return self.folder / "run-a1"
-
-    @contextmanager
-    def sidecar(self, *, attended: str = "yes") -> Iterator["subprocess.Popen[str]"]:
-        """
-        A sidecar that listens; ended in order where it has not ended.
-        """
-        process = self.start(attended=attended)
-        try:
-            eventually(lambda: self.announced().get("pid") == process.pid or process.poll() is not None)
-            assert process.poll() is None, process.communicate()[1]
-            yield process
-        finally:
-            if process.poll() is None:
-                process.terminate()
-            process.communicate(timeout=30)
-
-    def start(self, *, attended: str = "yes", env: Mapping[str, str] | None = None) -> "subprocess.Popen[str]":
-        """
-        Start a sidecar and do not wait for it.
-        """
-        return subprocess.Popen(
-            [sys.executable, "-m", "stepscope_sidecar", "--attended", attended],
-            env={**self.env, **(env or {})},
-            stdin=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-
-    def announced(self) -> dict[str, Any]:
-        """
-        What the sidecar wrote down about itself.
-        """
-        try:
-            found: dict[str, Any] = json.loads((self.attempt / "sidecar.json").read_text())
-        except (OSError, ValueError):
-            return {}
-        return found
-
-    def windows(self) -> list[WindowRow]:
-        """
-        The windows in the store.
-        """
-        with open_reader(self.attempt / "stepscope.db") as reader:
-            return reader.windows()
-
-    def settled(self, state: str) -> WindowRow:
-        """
-        The one window, once it is in ``state``.
-        """
-        found = eventually(lambda: [row for row in self.windows() if row.state == state], deadline=SETTLE_DEADLINE)
-        assert len(self.windows()) == 1
-        return found[0]
-
-    def post(self, path: str, **body: object) -> dict[str, Any]:
-        """
-        Give the sidecar an order over HTTP.
-        """
-        answer = httpx.post(f"{self.announced()['http']}{path}", json=body, trust_env=False)
-        found: dict[str, Any] = answer.raise_for_status().json()
-        return found
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    """
-    An attempt with steps 5 and 8-9 selected.
-    """
-    path = tmp_path / "s" / "control.sock"
-    env = {
-        **os.environ,
-        "STEPSCOPE_STEPS": "5,8-9",
-        "STEPSCOPE_DIR": str(tmp_path / "runs"),
-        "STEPSCOPE_RUN": "run",
-        "STEPSCOPE_ATTEMPT": "a1",
-        "STEPSCOPE_SOCKET": str(path),
-    }
-    return Place(folder=tmp_path / "runs", socket=path, env=env)
+from .jobs import SETTLE_DEADLINE, eventually
+from .place import START_DEADLINE, Place
 
 
 def _reopened(grant: wire.Grant) -> wire.OpenWindow:
@@ -133,7 +24,6 @@ def _reopened(grant: wire.Grant) -> wire.OpenWindow:
         param_version=4,
         tool=grant.tool,
         level=grant.level,
-        folder=grant.folder,
         opened_unix_ns=1_000_000_000,
         trace_id=TRACE,
         span_id=SPAN,
@@ -152,7 +42,7 @@ def test_a_window_goes_from_open_to_ready(place: Place) -> None:
 
     assert isinstance(registered, wire.Registered)
     assert "5,8-9" == registered.selection
-    assert place.announced()["http"] == registered.http
+    assert place.announced()["otlp_http"] == registered.otlp_endpoint
     assert (place.folder / row.artifact).is_file()
     assert (place.folder / row.artifact).stat().st_size == row.bytes
     assert {"open": 0.001, "start": 0.002, "stop": 0.003, "export": 0.004} == row.stall_seconds
@@ -309,80 +199,6 @@ def test_a_line_over_the_limit_ends_its_connection(place: Place) -> None:
         assert agent.receive() is None
 
 
-def test_stop_and_profile_reach_a_connected_process(place: Place) -> None:
-    """
-    Orders over HTTP are pushed at once: stop closes the window, profile selects anew.
-    """
-    with place.sidecar(), Agent(place.socket) as agent:
-        agent.register()
-        grant = agent.open(5)
-        eventually(lambda: [row for row in place.windows() if row.state == "recording"])
-        told = place.post("/api/stop")
-        pushed = [agent.receive(), agent.receive()]
-        denied = agent.answer(wire.Open(id=3, step=8, param_version=7))
-        place.post("/api/profile", steps="12")
-        selected = agent.receive()
-
-    assert 1 == told["windows_open"]
-    assert wire.Selected(selection="5,8-9", revision=2, stopped=True) in pushed
-    assert wire.Stop(window=grant.window, reason="stopped_by_user") in pushed
-    assert wire.Deny(id=3, reason="stopped_by_user") == denied
-    assert wire.Selected(selection="12", revision=3, stopped=False) == selected
-
-
-def test_a_restart_keeps_the_selection_and_the_stop(place: Place) -> None:
-    """
-    An order given once holds for the attempt, whatever the environment says.
-    """
-    with place.sidecar(), Agent(place.socket) as agent:
-        agent.register()
-        place.post("/api/profile", steps="12")
-        place.post("/api/stop")
-    with place.sidecar(), Agent(place.socket) as agent:
-        registered = agent.register()
-
-    assert isinstance(registered, wire.Registered)
-    assert ("12", 3, True) == (registered.selection, registered.revision, registered.stopped)
-
-
-def test_a_stop_file_stops_the_run(place: Place) -> None:
-    """
-    `STOP` in STEPSCOPE_DIR is an order, until `profile` overrides it.
-    """
-    with place.sidecar(), Agent(place.socket) as agent:
-        agent.register()
-        (place.folder / "STOP").touch()
-        stopped = agent.receive()
-        place.post("/api/profile", steps="12")
-        selected = agent.receive()
-        denied = agent.answer(wire.Open(id=3, step=8, param_version=7))
-
-    assert wire.Selected(selection="5,8-9", revision=2, stopped=True) == stopped
-    assert wire.Selected(selection="12", revision=3, stopped=False) == selected
-    assert wire.Deny(id=3, reason="step_not_selected") == denied
-
-
-def test_a_stop_file_that_an_earlier_run_left_is_told_of(place: Place) -> None:
-    """
-    To each process that registers, in the status, and in the store once the run has ended.
-    """
-    place.folder.mkdir()
-    (place.folder / "STOP").touch()
-    with place.sidecar(), Agent(place.socket) as agent:
-        registered = agent.register()
-        denied = agent.answer(wire.Open(id=3, step=5, param_version=4))
-        status = httpx.get(f"{place.announced()['http']}/api/status", trust_env=False).json()
-    with open_reader(place.attempt / "stepscope.db") as reader:
-        kept = reader.selections()[-1]
-
-    by = f"file {place.folder / 'STOP'}"
-    assert isinstance(registered, wire.Registered)
-    assert [True] == [f"stopped by the {by}" in warning for warning in registered.warnings]
-    assert wire.Deny(id=3, reason="stopped_by_user") == denied
-    assert (True, by) == (status["stopped"], status["stopped_by"])
-    assert (True, by) == (kept.stopped, kept.source)
-
-
 @pytest.mark.slow
 def test_an_unattended_sidecar_ends_when_the_run_has_gone(place: Place) -> None:
     """
@@ -393,7 +209,7 @@ def test_an_unattended_sidecar_ends_when_the_run_has_gone(place: Place) -> None:
             agent.register()
             agent.send(wire.Bye())
             assert process.poll() is None
-        code = process.wait(40)
+        code = process.wait(SETTLE_DEADLINE)
 
     assert 0 == code
     assert not place.socket.exists()
@@ -438,6 +254,24 @@ def test_a_port_in_use_is_one_clear_line(place: Place) -> None:
     assert f"STEPSCOPE_HTTP=127.0.0.1:{port}" in errors
     assert "Traceback" not in errors
     assert Path("run-before") == (place.folder / "latest").readlink()
+
+
+def test_the_status_of_a_run_is_the_same_from_its_store(place: Place) -> None:
+    """
+    A selection out of the environment is shown alike before anybody registered, and when the sidecar has ended; its log
+    names no address that there is none of.
+    """
+    place.env["STEPSCOPE_OTLP_GRPC"] = "off"
+    with place.sidecar() as process:
+        live, address = standing.status(place.attempt, headers={}), place.announced()["otlp_http"]
+        process.terminate()
+        _, log = process.communicate(timeout=START_DEADLINE)
+    ended = standing.status(place.attempt, headers={})
+
+    assert (True, False) == (live["live"], ended["live"])
+    assert "5,8-9" == live["selection"]
+    assert {key for key in ended.keys() & live.keys() if ended[key] != live[key]} == {"live"}
+    assert f"OTLP {address}\n" in log
 
 
 def test_sigterm_ends_it_in_order(place: Place) -> None:

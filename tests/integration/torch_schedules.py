@@ -2,16 +2,15 @@
 Programs with a ``torch.profiler`` of their own that follows a schedule, beside windows of ours; one per function.
 
 A scheduled profiler is made ready a step before it begins, and no flag of torch tells of it. A window in between took
-its state away, and its beginning then killed the process. Run as ``torch_scenarios`` is.
+its state away, and its beginning then killed the process. Run as ``torch_foreign`` is.
 """
 
 import gc
-import sys
 
 import torch
 
 from stepscope import wire
-from tests.integration.torch_scenarios import Rig, main, train
+from tests.integration.torch_rig import Rig, run, train
 
 
 def _theirs() -> torch.profiler.profile:
@@ -63,6 +62,24 @@ def scheduled_inside(rig: Rig, level: str) -> None:
     assert rig.recording(rig.fake.wait(wire.Closed)[0])
 
 
+def made_ready_inside(rig: Rig, level: str) -> None:
+    """
+    Ours of all threads has ended before theirs is made ready, which would end it at any moment; ours of one thread sees
+    no other, and is left alone.
+    """
+    with _theirs() as profiler:
+        assert rig.open()
+        train()
+        profiler.step()
+        on = bool(torch.autograd.profiler._is_profiler_enabled)
+        rig.close()
+
+    assert on is (level == "spans")
+    assert {"foreign_profiler"} == {item.reason for item in rig.fake.wait(wire.Ended)}
+    assert rig.open()
+    rig.close()
+
+
 def scheduled_and_dropped(rig: Rig, level: str) -> None:
     """
     One that was made ready and is never begun stands in the way only as long as it exists.
@@ -80,4 +97,4 @@ def scheduled_and_dropped(rig: Rig, level: str) -> None:
 
 
 if __name__ == "__main__":
-    main(globals()[sys.argv[1]], sys.argv[2])
+    run(globals())

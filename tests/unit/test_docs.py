@@ -18,7 +18,30 @@ from stepscope.testing import capture_spans
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-PAGES = ("concepts.md", "instrumenting.md", "limits.md", "quickstart.md", "reference.md")
+PAGES = (
+    "ascend-profiling.md",
+    "attaching.md",
+    "choosing.md",
+    "concepts.md",
+    "deploy.md",
+    "instrumenting.md",
+    "limits.md",
+    "nodes.md",
+    "overhead.md",
+    "pages.md",
+    "profiling-servers.md",
+    "quickstart.md",
+    "ray.md",
+    "recordings.md",
+    "reference.md",
+    "run-as-data.md",
+    "runbook.md",
+    "show.md",
+    "timeline.md",
+    "trace-views.md",
+    "verl.md",
+    "vllm.md",
+)
 
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 HEADING = re.compile(r"^(#+) (.+)$", re.MULTILINE)
@@ -289,4 +312,5 @@ def test_every_default_is_what_an_empty_environment_gives() -> None:
     given = {name: value for name, value in defaults.items() if value and name != names.RUN_ENV}
 
     assert set(names.ENVIRONMENT) == set(defaults)
-    assert settings.read({}) == settings.read(given)
+    server: dict[str, str] = {names.HTTP_PROFILER_URL: "http://127.0.0.1:1", names.HTTP_PROFILER_DIR: "/traces"}
+    assert settings.read(server) == settings.read({**given, **server})

@@ -3,6 +3,7 @@ A replica, with an engine and a queue that only write down what is asked of them
 """
 
 import asyncio
+import gc
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -60,12 +61,25 @@ class Recorder:
         self.idle = True
         self.held: asyncio.Event | None = None
         self.fails = False
+        self.asked: list[Request] = []
 
     def init(self, **arguments: Any) -> None:
         self.log.append(f"init {arguments['role']} {arguments['param_version']}")
 
-    def shutdown(self, *, timeout: float) -> None:
+    async def ashutdown(self, *, timeout: float) -> None:
         self.log.append("shutdown")
+
+    def otlp_endpoint(self) -> str:
+        return "http://sidecar"
+
+    def inject(self) -> dict[str, str]:
+        return {"traceparent": "here"}
+
+    def register_profiler(self, profiler: object) -> None:
+        self.log.append(f"register {profiler}")
+
+    async def start(self, *, rank: int, traces: str, carrier: Mapping[str, str]) -> None:
+        self.log.append(f"start {rank} {traces} {carrier['traceparent']}")
 
     async def aweights_loading(self) -> None:
         self.log.append("loading")
@@ -91,6 +105,7 @@ class Recorder:
 
     async def generate(self, request: Request) -> tuple[Answer, ...]:
         began = self.version
+        self.asked.append(request)
         if self.fails:
             raise RuntimeError("the engine died")
         if self.held is not None:
@@ -150,7 +165,14 @@ def drive(body: Callable[[Rollouter, Recorder, SampleQueue], Awaitable[None]]) -
     async def main() -> list[str]:
         recorder = Recorder()
         queue = SampleQueue(per_step=2, steps=3, capacity=2, staleness=0)
-        replica = Rollouter(PLAN, engine=lambda: recorder, task=Task, queue=queue, scope=lambda: recorder)
+        replica = Rollouter(
+            PLAN,
+            engine=lambda: recorder,
+            profiler=lambda _: "the engine's",
+            task=Task,
+            queue=queue,
+            scope=lambda: recorder,
+        )
         await replica.start(version=0)
         await body(replica, recorder, queue)
         await replica.stop()
@@ -185,7 +207,15 @@ def test_an_update_goes_in_the_order_that_windows_rely_on() -> None:
     log = drive(body)
     first, second = log.index("--"), log.index("--", log.index("--") + 1)
 
-    assert ["init rollouter 0", "weights.load overhead", "load 0", "loaded 0", "resume"] == log[:5]
+    assert [
+        "init rollouter 0",
+        "start 0 http://sidecar here",
+        "register the engine's",
+        "weights.load overhead",
+        "load 0",
+        "loaded 0",
+        "resume",
+    ] == log[:7]
     assert [
         "end rollout.wait idle",
         "rollout.pause overhead",
@@ -197,7 +227,7 @@ def test_an_update_goes_in_the_order_that_windows_rely_on() -> None:
         "loaded 1",
         "resume",
     ] == log[first + 1 : second]
-    assert ["close", "shutdown"] == log[-2:]
+    assert ["shutdown", "close"] == log[-2:]
     assert (3, 2, 4) == (answers[0].validated, answers[0].right, answers[0].samples)
 
 
@@ -237,21 +267,28 @@ def test_what_is_cancelled_at_the_end_is_wasted() -> None:
     log = drive(body)
 
     assert 2 == log.count("end rollout.generate wasted")
-    assert "shutdown" == log[-1]
+    assert ["shutdown", "close"] == log[-2:]
 
 
 def test_a_failing_engine_is_raised_by_check() -> None:
     """
-    Whoever watches the replica hears of it by its own words.
+    Whoever watches the replica hears of it by its own words, and nobody else does, however many requests fail.
     """
+    complaints: list[str] = []
 
     async def body(replica: Rollouter, recorder: Recorder, queue: SampleQueue) -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context["message"]))
         recorder.fails = True
         await update(replica, 0)
         with pytest.raises(RuntimeError, match="the engine died"):
             await replica.check()
+        assert 2 == len(recorder.asked)
 
-    assert "shutdown" == drive(body)[-1]
+    log = drive(body)
+    gc.collect()
+
+    assert ["shutdown", "close"] == log[-2:]
+    assert [] == complaints
 
 
 def test_check_returns_when_there_is_no_more_to_generate() -> None:
@@ -264,4 +301,30 @@ def test_check_returns_when_there_is_no_more_to_generate() -> None:
         await queue.close()
         await replica.check()
 
-    assert "shutdown" == drive(body)[-1]
+    assert ["shutdown", "close"] == drive(body)[-2:]
+
+
+def test_a_request_takes_its_span_along_and_brings_versions_back() -> None:
+    """
+    An engine's own spans lie below ours; ours says which version generated which tokens.
+    """
+    spans: list[Span] = []
+    asked: list[Request] = []
+
+    async def body(replica: Rollouter, recorder: Recorder, queue: SampleQueue) -> None:
+        begin = recorder.start_span
+
+        def start_span(name: str, **arguments: Any) -> Span:
+            spans.append(begin(name, **arguments))
+            return spans[-1]
+
+        recorder.start_span = start_span  # type: ignore[method-assign]
+        await update(replica, 0)
+        await queue.take(1)
+        asked.extend(recorder.asked)
+
+    drive(body)
+    generated = [span for span in spans if span.name == "rollout.generate"]
+
+    assert {"traceparent": "rollout.generate"} == asked[0].carrier
+    assert ["v0[0:2]", "v0[0:2]"] == generated[0].attributes["rl.completion.versions"]

@@ -69,3 +69,16 @@ def batch(count: int, *, first: int = 1, step: int = 1) -> bytes:
     A request of ``count`` spans numbered from ``first``.
     """
     return body(*(span(first + index, step=step) for index in range(count)))
+
+
+def nested(*counts: int) -> bytes:
+    """
+    A request of so many resources, each with so many scopes, each with so many spans, all else empty.
+    """
+    body = b""
+    for tag, count in zip((b"\x12", b"\x12", b"\x0a"), reversed(counts), strict=True):
+        size, length = len(body), b""
+        while size > 0x7F:
+            length, size = length + bytes([size & 0x7F | 0x80]), size >> 7
+        body = (tag + length + bytes([size]) + body) * count
+    return body

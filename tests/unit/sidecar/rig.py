@@ -2,16 +2,17 @@
 A controller with everything around it stood in for: clock, disk, finaliser, ledger, connections.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from stepscope import wire
 from stepscope.settings import Settings, read
 from stepscope_sidecar.controller import Controller
-from stepscope_sidecar.finalise import Result
+from stepscope_sidecar.jobs import Result
 from stepscope_sidecar.plan import Plan
 from stepscope_sidecar.processes import Process
+from stepscope_sidecar.rows import MissingRow
 from stepscope_sidecar.seams import World
 from stepscope_sidecar.windows import Window
 
@@ -59,7 +60,9 @@ class FakeLedger:
     processes: list[Process] = field(default_factory=list)
     taken: list[wire.Samples] = field(default_factory=list)
     lost: dict[str, int] = field(default_factory=dict)
+    absent: list[MissingRow] = field(default_factory=list)
     cpu: float = 0.0
+    delays: dict[str, float] = field(default_factory=dict)
 
     def window(self, window: Window, *, before: Window | None) -> None:
         """
@@ -96,6 +99,24 @@ class FakeLedger:
         for reason, count in spans.items():
             self.lost[reason] = self.lost.get(reason, 0) + count
 
+    def tool(self, role: str, tool: str) -> None:
+        """
+        Of no concern.
+        """
+
+    def missing(self, by_role: Mapping[str, int], found: Sequence[MissingRow]) -> None:
+        """
+        Note the last, and what was found.
+        """
+        self.lacks = dict(by_role)
+        self.absent.extend(found)
+
+    def update_delayed(self, role: str, seconds: float) -> None:
+        """
+        Add ``seconds`` up.
+        """
+        self.delays[role] = self.delays.get(role, 0.0) + seconds
+
     def finalise_cpu(self, seconds: float) -> None:
         """
         Count ``seconds``.
@@ -126,20 +147,27 @@ class Rig:
         self.records: dict[str, wire.Closed] = {}
         self.dead: set[int] = set()
         self.disk = 10**12
+        self.written = 0
         self.ratio: float | None = None
         self.jobs: list[str] = []
-        self.controller = self._controller()
+        self.troubles: list[str] = []
+        self.controller = self.make()
 
-    def _controller(self) -> Controller:
+    def make(self) -> Controller:
+        """
+        A controller that nobody has told anything yet.
+        """
         world = World(
             unix_ns=lambda: int(self.now * 1e9),
             monotonic=lambda: self.now,
             record=lambda window: self.records.get(window.window),
             alive=lambda pid, start: pid not in self.dead,
             disk_left=lambda: self.disk,
+            written=lambda window: self.written,
             overhead=lambda role: self.ratio,
             finalise=lambda window, record: self.jobs.append(window.window),
-            endpoints=lambda: ("http://127.0.0.1:1", "http://127.0.0.1:2"),
+            otlp=lambda: "http://127.0.0.1:1",
+            troubles=lambda: self.troubles,
         )
         plan = Plan.of(self.settings, environment=self.environment)
         return Controller(self.settings, plan, ledger=self.ledger, world=world, node="here")
@@ -150,7 +178,7 @@ class Rig:
         """
         before = self.controller
         self.jobs.clear()
-        self.controller = self._controller()
+        self.controller = self.make()
         self.controller.plan = before.plan
         processes = [process for process in before.processes if process.alive]
         for process in processes:
@@ -181,6 +209,12 @@ class Rig:
         self.controller.handle(process, wire.Open(id=7, step=step, param_version=step - 1, forced=forced))
         answer = next(item for item in reversed(link.sent) if isinstance(item, (wire.Grant, wire.Deny)))
         return answer.window if isinstance(answer, wire.Grant) else answer.reason
+
+    def states(self) -> dict[str, str]:
+        """
+        State and reason of each window.
+        """
+        return {window.window: f"{window.state}:{window.reason}" for window in self.ledger.rows.values()}
 
     def done(self, window: str, *, reason: str = "") -> None:
         """
@@ -248,7 +282,6 @@ def reopened(window: str, step: int = 5) -> wire.OpenWindow:
         param_version=step - 1,
         tool="torch",
         level="spans",
-        folder="",
         opened_unix_ns=5,
         trace_id=TRACE,
         span_id=SPAN,

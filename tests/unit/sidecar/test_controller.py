@@ -2,8 +2,6 @@
 The controller: registrations, orders, what survives a restart, who is missing.
 """
 
-from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,18 +11,6 @@ from stepscope.errors import SelectionError
 from stepscope.names import Reason, State
 
 from .rig import FakeLink, Rig, closed, register, reopened, started
-
-
-@pytest.fixture
-def rig(tmp_path: Path) -> Iterator[Rig]:
-    """
-    A controller with selection 5,8-9 for all ranks.
-    """
-    return Rig(tmp_path)  # type: ignore[return-value]  # nothing to take down
-
-
-def _states(rig: Rig) -> dict[str, str]:
-    return {window.window: f"{window.state}:{window.reason}" for window in rig.ledger.rows.values()}
 
 
 def test_a_registration_is_told_what_is_selected(rig: Rig) -> None:
@@ -84,98 +70,37 @@ def test_steps_that_cannot_occur_are_named(rig: Rig) -> None:
     assert "selected steps 5, 9 cannot occur" in answer.warnings[0]
 
 
-def test_a_window_is_granted_recorded_and_finalised(rig: Rig) -> None:
+def test_a_misspelt_role_is_warned_of_once_a_step_is_finished(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """
-    Grant with caps and a folder that no other window has; then recording, finalising, ready.
+    In the status and, once, in the log: nothing records the role that was meant with the tool that was meant.
     """
-    process, link = rig.register()
-    name = rig.open(process, link)
-    grant = link.last()
-    rig.controller.handle(process, started(name))
-    rig.controller.handle(process, closed(name))
-    rig.done(name)
-
-    assert isinstance(grant, wire.Grant)
-    assert f"{rig.settings.attempt_folder}/step-000005/trainer-0-100/torch" == grant.folder
-    assert rig.settings.cap_bytes == grant.caps.bytes
-    assert [State.OPENING, State.RECORDING, State.FINALISING, State.READY] == [
-        window.state for window in rig.ledger.changes
-    ]
-    assert {"open": 0.1, "start": 0.2, "stop": 0.3} == rig.ledger.rows[name].stall
-    assert "x/recording.json.gz" == rig.ledger.rows[name].artifact
-
-
-def test_a_grant_never_allows_more_bytes_than_are_left(rig: Rig) -> None:
-    """
-    The byte budget is checked before opening, and caps what is opened.
-    """
-    rig.disk = 1000
-    process, link = rig.register()
-    rig.open(process, link)
-
-    grant = link.last()
-    assert isinstance(grant, wire.Grant)
-    assert 1000 == grant.caps.bytes
-
-
-def test_a_boundary_on_another_thread_falls_back_to_ops(rig: Rig) -> None:
-    """
-    Level spans belongs to one thread; the window says what was asked for.
-    """
-    process, link = rig.register()
-    rig.controller.handle(process, wire.Open(id=1, step=5, param_version=4, other_thread=True))
-
-    grant = link.last()
-    assert isinstance(grant, wire.Grant)
-    assert "ops" == grant.level
-    assert "spans" == rig.ledger.rows[grant.window].level_fallback
-
-
-def test_a_denied_window_is_a_row_and_asking_again_is_not(tmp_path: Path) -> None:
-    """
-    A person can see why; a step entered twice is no second window.
-    """
-    rig = Rig(tmp_path, STEPSCOPE_RANKS="0")
-    process, link = rig.register(rank=1)
-
-    assert [Reason.RANK_NOT_SELECTED] * 2 == [rig.open(process, link), rig.open(process, link)]
-    assert ["denied:rank_not_selected"] == list(_states(rig).values())
-
-
-def test_the_same_process_asking_again_gets_no_second_row(rig: Rig) -> None:
-    """
-    Entering step 5 again after its window closed: denied as a duplicate, the one window stays the only one.
-    """
-    process, link = rig.register()
-    name = rig.open(process, link)
-    rig.controller.handle(process, closed(name))
-
-    assert Reason.DUPLICATE == rig.open(process, link)
-    assert [name] == list(rig.ledger.rows)
-
-
-def test_two_processes_with_one_rank_are_both_visible(rig: Rig) -> None:
-    """
-    The second claims a role and rank that is taken: its window is denied where a person sees it.
-    """
-    first, first_link = rig.register(100)
-    second, second_link = rig.register(101)
-    rig.open(first, first_link)
-
-    assert Reason.DUPLICATE == rig.open(second, second_link)
-    assert ["opening:", "denied:duplicate"] == list(_states(rig).values())
-
-
-def test_a_window_missed_while_there_was_no_sidecar_is_a_row(rig: Rig) -> None:
-    """
-    The agent denied it itself and tells later.
-    """
+    rig = Rig(tmp_path, STEPSCOPE_TOOLS="trianer=py-spy,rollouter=torch")
     process, _ = rig.register()
-    rig.controller.handle(process, wire.Missed(step=5, param_version=4, reason="sidecar_lost", unix_ns=77))
+    rig.register(101, role="driver", register_only=True)
+    rig.controller.tick()
+    before = rig.controller.warnings
+    rig.controller.handle(process, wire.StepClosed(step=1))
+    rig.controller.tick()
+    rig.controller.tick()
 
-    assert [("denied:sidecar_lost", 77)] == [
-        (f"{window.state}:{window.reason}", window.asked_unix_ns) for window in rig.ledger.rows.values()
-    ]
+    said = [record.getMessage() for record in caplog.records if "STEPSCOPE_TOOLS" in record.getMessage()]
+    assert [] == before
+    assert said == rig.controller.warnings
+    (warning,) = said
+    assert "STEPSCOPE_TOOLS names 'rollouter', 'trianer', which no process of this node has registered as" in warning
+    assert "it does not name trainer (by torch): a misspelt role, unless it is on another node" in warning
+
+
+@pytest.mark.parametrize("tools", ["torch", "trainer=torch", "trainer=torch,rollouter=vllm", "torch,trainer=py-spy"])
+def test_roles_of_other_nodes_are_no_mistake(tmp_path: Path, tools: str) -> None:
+    """
+    Where every role that is here is named, or none is.
+    """
+    rig = Rig(tmp_path, STEPSCOPE_TOOLS=tools)
+    process, _ = rig.register()
+    rig.controller.handle(process, wire.StepClosed(step=1))
+
+    assert [] == rig.controller.warnings
 
 
 def test_a_closed_connection_alone_is_no_death(rig: Rig) -> None:
@@ -202,7 +127,7 @@ def test_a_killed_process_loses_its_window(rig: Rig) -> None:
     rig.controller.handle(process, started(name))
     rig.controller.gone(process)
 
-    assert {name: "aborted:process_lost"} == _states(rig)
+    assert {name: "aborted:process_lost"} == rig.states()
 
 
 def test_a_process_killed_after_its_close_record_keeps_its_recording(rig: Rig) -> None:
@@ -226,21 +151,8 @@ def test_another_role_on_the_same_connection_is_another_registration(rig: Rig) -
     name = rig.open(process, link)
     again, _ = rig.register(link=link, former=process, role="rollouter")
 
-    assert {name: "aborted:reregistered"} == _states(rig)
+    assert {name: "aborted:reregistered"} == rig.states()
     assert [again] == rig.controller.processes.alive()
-
-
-def test_messages_about_another_process_s_window_are_ignored(rig: Rig) -> None:
-    """
-    Nobody closes what is not theirs.
-    """
-    process, link = rig.register(100)
-    other, _ = rig.register(101, rank=1)
-    name = rig.open(process, link)
-    rig.controller.handle(other, closed(name))
-
-    assert State.OPENING is rig.ledger.rows[name].state
-    assert 1 == rig.controller.recordings.windows.ignored["closed"]
 
 
 def test_stop_closes_what_is_open_and_opens_no_more(rig: Rig) -> None:
@@ -254,7 +166,7 @@ def test_stop_closes_what_is_open_and_opens_no_more(rig: Rig) -> None:
     assert 1 == rig.controller.stop("api")
     assert 0 == rig.controller.stop("api")
     assert wire.Stop(window=name, reason=Reason.STOPPED_BY_USER) in link.sent
-    assert wire.Selected(selection="5,8-9", revision=2, stopped=True) in link.sent
+    assert wire.Selected(selection="5,8-9", revision=2, stopped=True, source="api") in link.sent
     rig.controller.handle(process, closed(name, "stopped_by_user"))
     assert Reason.STOPPED_BY_USER == rig.open(process, link, step=8)
     denied = [row for row in rig.ledger.rows.values() if row.step == 8]
@@ -262,7 +174,7 @@ def test_stop_closes_what_is_open_and_opens_no_more(rig: Rig) -> None:
 
     rig.controller.set_selection("9", "api")
 
-    assert wire.Selected(selection="9", revision=3, stopped=False) == link.last()
+    assert wire.Selected(selection="9", revision=3, stopped=False, source="api") == link.last()
     assert rig.open(process, link, step=9) in rig.ledger.rows
     assert [2, 3] == [plan.revision for plan in rig.ledger.plans if plan.revision > 1]
 
@@ -308,106 +220,6 @@ def test_a_process_that_comes_back_while_stopped_is_told_to_stop(rig: Rig) -> No
     assert wire.Stop(window=name, reason=Reason.STOPPED_BY_USER) in again.sent
 
 
-def test_a_restarted_sidecar_keeps_windows_that_register_again(rig: Rig) -> None:
-    """
-    Killed inside a window: registered again within the grace, it records on and ends ready.
-    """
-    process, link = rig.register()
-    name = rig.open(process, link)
-    rig.controller.handle(process, started(name))
-    rig.restart()
-    rig.now += 5
-    rig.controller.tick()
-    process, link = rig.register(open_windows=[reopened(name)])
-    rig.now += 60
-    rig.controller.tick()
-    rig.controller.handle(process, closed(name))
-    rig.done(name)
-
-    assert {name: "ready:boundary"} == _states(rig)
-
-
-def test_a_process_cannot_take_over_another_s_window(rig: Rig) -> None:
-    """
-    Neither by listing it when it registers.
-    """
-    process, link = rig.register()
-    name = rig.open(process, link)
-    before = rig.ledger.rows[name]
-    rig.register(101, rank=1, device_ids=["gpu1"], open_windows=[reopened(name)])
-
-    assert before == rig.ledger.rows[name]
-    assert 1 == rig.controller.recordings.windows.ignored["adopt"]
-
-
-def test_a_window_that_was_never_written_down_is_taken_in(rig: Rig) -> None:
-    """
-    The sidecar died between the grant and the row.
-    """
-    process, link = rig.register()
-    name = rig.open(process, link)
-    rig.ledger.rows.clear()
-    rig.restart()
-    rig.register(open_windows=[reopened(name)])
-
-    assert {name: "recording:"} == _states(rig)
-
-
-@pytest.mark.parametrize(
-    ("dead", "recorded", "expected"),
-    [
-        (False, True, "finalising:boundary"),
-        (True, True, "finalising:boundary"),
-        (True, False, "aborted:process_lost"),
-        (False, False, "aborted:sidecar_lost"),
-    ],
-)
-def test_after_the_grace_a_window_that_nobody_claims_is_settled(
-    rig: Rig, dead: bool, recorded: bool, expected: str
-) -> None:
-    """
-    A close record on disk is finalised; else its process is lost, or the window lost its sidecar.
-    """
-    process, link = rig.register()
-    name = rig.open(process, link)
-    rig.controller.handle(process, started(name))
-    rig.restart()
-    rig.dead.update([100] if dead else [])
-    if recorded:
-        rig.records[name] = closed(name)
-    rig.now += 11
-    rig.controller.tick()
-
-    assert {name: expected} == _states(rig)
-
-
-def test_what_was_being_finalised_is_finalised_again_after_a_restart(rig: Rig) -> None:
-    """
-    The job was lost with the sidecar; the record is still there.
-    """
-    process, link = rig.register()
-    name = rig.open(process, link)
-    rig.controller.handle(process, closed(name))
-    rig.records[name] = closed(name)
-    rig.restart()
-
-    assert [name] == rig.jobs
-
-
-def test_a_grant_that_never_starts_expires_and_is_stopped(rig: Rig) -> None:
-    """
-    A lease is not held for ever; a profiler that starts after all is told to stop.
-    """
-    process, link = rig.register()
-    name = rig.open(process, link)
-    rig.now += 61
-    rig.controller.tick()
-    rig.controller.handle(process, started(name))
-
-    assert {name: "expired:not_started"} == _states(rig)
-    assert [Reason.GRANT_TOO_LATE] * 2 == [item.reason for item in link.sent if isinstance(item, wire.Stop)]
-
-
 def test_expected_recordings_that_were_not_made_are_counted(rig: Rig) -> None:
     """
     Of two ranks of three one recorded, one failed, one was never heard of; decided once step 6 is closed.
@@ -433,6 +245,9 @@ def test_expected_recordings_that_were_not_made_are_counted(rig: Rig) -> None:
     assert {"trainer": 2} == rig.controller.census.by_role
     assert [(1, "start_error"), (2, "never_registered")] == [
         (item.rank, item.reason) for item in rig.controller.census.missing[5]
+    ]
+    assert [(5, "trainer", 1, "start_error"), (5, "trainer", 2, "never_registered")] == [
+        (row.step, row.role, row.rank, row.reason) for row in rig.ledger.absent
     ]
 
 
@@ -489,17 +304,3 @@ def test_samples_and_losses_reach_the_ledger(rig: Rig) -> None:
 
     assert [samples] == rig.ledger.taken
     assert {"queue_full": 3} == rig.ledger.lost
-
-
-def test_a_failed_finalisation_fails_the_window(rig: Rig) -> None:
-    """
-    Its reason is from the closed list, its detail free text.
-    """
-    process, link = rig.register()
-    name = rig.open(process, link)
-    rig.controller.handle(process, closed(name))
-    rig.done(name, reason="no_artifact")
-    rig.done(name)
-
-    assert {name: "failed:no_artifact"} == _states(rig)
-    assert replace(rig.ledger.rows[name]) == rig.controller.recordings.windows.get(name)

@@ -6,20 +6,22 @@ import logging
 from collections.abc import Iterator
 from pathlib import Path
 
+import certifi
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from stepscope.errors import ConfigurationError
 from stepscope_sidecar import inbox
-from stepscope_sidecar.forward import FIRST_BACKOFF, LONGEST_BACKOFF, SERVER_ERRORS, Answer, Forwarder, enriched
+from stepscope_sidecar.chain import Chain
+from stepscope_sidecar.forward import FIRST_BACKOFF, LONGEST_BACKOFF, SERVER_ERRORS, Forwarder, enriched
 from stepscope_sidecar.reader import Reader, open_reader
 from stepscope_sidecar.spans import decode, flat
 from stepscope_sidecar.steps import Steps
 from stepscope_sidecar.store import Store
+from stepscope_sidecar.transport import Answer
 from stepscope_sidecar.upstream import Upstream
 from tests.unit.sidecar.bodies import ATTEMPT, batch, body, foreign, span
-
-WAIT = 20.0
+from tests.unit.sidecar.stored import WAIT
 
 OK = Answer(status=200)
 
@@ -38,7 +40,7 @@ class Scripted:
         self.requests: list[int] = []
         self.closed = False
 
-    def send(self, content: bytes) -> Answer:
+    def send(self, content: bytes, *, via: Chain = ()) -> Answer:
         """
         Take ``content``, or answer as told.
         """
@@ -68,14 +70,14 @@ class Poisoned(Scripted):
         super().__init__()
         self.status = status
 
-    def send(self, content: bytes) -> Answer:
+    def send(self, content: bytes, *, via: Chain = ()) -> Answer:
         """
         Take ``content`` unless span 2 is in it.
         """
         rows = list(decode(ExportTraceServiceRequest.FromString(content), steps=Steps(ATTEMPT)))
         if any(row.span_id.endswith("02") for row in rows):
             self.answers = [Answer(status=self.status, message="poison")]
-        return super().send(content)
+        return super().send(content, via=via)
 
 
 @pytest.fixture
@@ -288,6 +290,29 @@ def test_an_outbox_over_its_bound_gives_up_the_oldest(
     assert "outbox is full" in caplog.text
 
 
+def test_an_outbox_keeps_its_bound_where_the_upstream_is_slow(
+    store: Store, reader: Reader, caplog: pytest.LogCaptureFixture
+) -> None:
+    """
+    It takes all that it is sent, and more has come each time. That is said once, and again when it had been better.
+    """
+    size = len(body(span(1)))
+    upstream = Scripted()
+    sender = forwarder(store, upstream)
+    sender.outbox_bytes = 4 * size
+    for first in (1, 101):
+        for number in range(first, first + 60, 20):
+            put(store, *(body(span(number + index)) for index in range(20)))
+            sender.round(reader)
+        rounds(sender, reader)
+
+    assert [number + index for number in (17, 37, 57, 117, 137, 157) for index in range(4)] == [
+        int(taken, 16) for taken in upstream.taken
+    ]
+    assert 96.0 == reader.totals().value(inbox.DROPPED, reason="outbox_full")
+    assert 2 == caplog.text.count("outbox is full")
+
+
 def test_spans_of_others_get_their_step_on_the_way() -> None:
     """
     A span of another program in a trace of ours is given step and version; ours and strangers pass untouched.
@@ -323,12 +348,12 @@ def test_the_standard_environment_is_honoured() -> None:
             "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "https://tempo/in",
             "OTEL_EXPORTER_OTLP_TRACES_TIMEOUT": "3",
             "OTEL_EXPORTER_OTLP_COMPRESSION": "none",
-            "OTEL_EXPORTER_OTLP_CERTIFICATE": "/ca.pem",
+            "OTEL_EXPORTER_OTLP_CERTIFICATE": certifi.where(),
         }
     )
 
     assert Upstream(url="http://collector:4318/v1/traces", headers={"api-key": "a b", "x": "y=z"}, timeout=2.5) == base
-    assert Upstream(url="https://tempo/in", timeout=3.0, gzip=False, certificate="/ca.pem") == traces
+    assert Upstream(url="https://tempo/in", timeout=3.0, gzip=False, certificate=certifi.where()) == traces
     assert Upstream.read({}) is None
 
 

@@ -2,78 +2,32 @@
 What the controller says, as the store has it; and what the steps in the store cost.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from stepscope import ids, names, wire
+from stepscope import ids, wire
 from stepscope.names import State
+from stepscope.selection import Selection
 from stepscope.settings import read
 from stepscope_sidecar.costs import Costs
 from stepscope_sidecar.errors import StoreFullError
-from stepscope_sidecar.ledger import StoreLedger, window_of, window_row
+from stepscope_sidecar.ledger import process_of, process_row, window_of, window_row
 from stepscope_sidecar.plan import Plan
 from stepscope_sidecar.processes import Process
 from stepscope_sidecar.reader import open_reader
-from stepscope_sidecar.rows import OwnSpan
-from stepscope_sidecar.store import Store
 from stepscope_sidecar.takeover import inherit
-from stepscope_sidecar.windows import Window
+from tests.unit.sidecar.ledgers import ENVIRONMENT, READY, RECORDING, WINDOW, costly, kept, ledger_of, step_spans
+from tests.unit.sidecar.stored import put, receive
 
 from .rig import SPAN, TRACE, register
 
-ENVIRONMENT = {"STEPSCOPE_STEPS": "5", "STEPSCOPE_RUN": "run", "STEPSCOPE_ATTEMPT": "a1"}
-
-WINDOW = Window(
-    window="w",
-    step=5,
-    param_version=4,
-    role="trainer",
-    rank=0,
-    pid=1,
-    process_start=2,
-    node="here",
-    tool="torch",
-    level="spans",
-    devices=("gpu0",),
-)
-RECORDING = replace(
-    WINDOW,
-    state=State.RECORDING,
-    trace_id=TRACE,
-    span_id=SPAN,
-    opened_unix_ns=5,
-    stall={"open": 0.1, "start": 0.2},
-)
-READY = replace(
-    RECORDING,
-    state=State.READY,
-    reason="boundary",
-    closed_unix_ns=9,
-    version_at_close=5,
-    stall={"open": 0.1, "start": 0.2, "stop": 0.3, "export": 0.4},
-    artifact="run-a1/x.json.gz",
-    bytes=7,
-    sha256="ab",
-    complete=True,
-)
-
-
-@contextmanager
-def _store(path: Path) -> Iterator[Store]:
-    store = Store.open(path, run="run", attempt="a1")
-    try:
-        yield store
-    finally:
-        store.close()
-
-
-def _ledger(store: Store, folder: Path) -> StoreLedger:
-    settings = read({**ENVIRONMENT, "STEPSCOPE_DIR": str(folder)})
-    return StoreLedger(store, settings, url=lambda: "http://127.0.0.1:1", unix_ns=lambda: 3)
+NOBODY = 2**22 + 1
+"""A pid that no process has: more than Linux gives."""
 
 
 def test_a_recording_becomes_rows_counts_and_spans_once(tmp_path: Path) -> None:
@@ -81,8 +35,8 @@ def test_a_recording_becomes_rows_counts_and_spans_once(tmp_path: Path) -> None:
     One capture span with all that is known, each count once however often the window changed.
     """
     path = tmp_path / "s.db"
-    with _store(path) as store:
-        ledger = _ledger(store, tmp_path)
+    with kept(path) as store:
+        ledger = ledger_of(store, tmp_path)
         ledger.window(WINDOW, before=None)
         ledger.window(RECORDING, before=WINDOW)
         finalising = replace(RECORDING, state=State.FINALISING)
@@ -132,8 +86,8 @@ def test_a_denied_window_has_a_row_and_no_span(tmp_path: Path) -> None:
     It did not record, so there is nothing in the trace to open.
     """
     path = tmp_path / "s.db"
-    with _store(path) as store:
-        _ledger(store, tmp_path).window(replace(WINDOW, state=State.DENIED, reason="busy_device"), before=None)
+    with kept(path) as store:
+        ledger_of(store, tmp_path).window(replace(WINDOW, state=State.DENIED, reason="busy_device"), before=None)
     with open_reader(path) as reader:
         spans, totals = reader.spans(), reader.totals()
 
@@ -146,9 +100,9 @@ def test_a_lost_recording_has_a_failed_capture_span(tmp_path: Path) -> None:
     State and reason are on it; there is no artifact.
     """
     path = tmp_path / "s.db"
-    with _store(path) as store:
+    with kept(path) as store:
         lost = replace(RECORDING, state=State.ABORTED, reason="process_lost", closed_unix_ns=8)
-        _ledger(store, tmp_path).window(lost, before=RECORDING)
+        ledger_of(store, tmp_path).window(lost, before=RECORDING)
     with open_reader(path) as reader:
         span = reader.spans()[0]
 
@@ -168,8 +122,8 @@ def test_what_a_full_disk_put_off_does_not_undo_what_came_later(
     The first write is tried again after the second was kept: its counts are added, its row is not.
     """
     path = tmp_path / "s.db"
-    with _store(path) as store:
-        ledger = _ledger(store, tmp_path)
+    with kept(path) as store:
+        ledger = ledger_of(store, tmp_path)
         real = store.submit
 
         def full(work: object, *, size: int = 0) -> object:
@@ -198,9 +152,9 @@ def test_malformed_sample_rows_are_left_out(tmp_path: Path) -> None:
     One odd row costs itself, not the others.
     """
     path = tmp_path / "s.db"
-    with _store(path) as store:
+    with kept(path) as store:
         rows: list[list[str | int | None]] = [["a", 3, 4, TRACE, SPAN], ["b"], ["c", None, None, None, None]]
-        _ledger(store, tmp_path).samples(wire.Samples(step=5, mini_batch=0, param_version=4, rows=rows))
+        ledger_of(store, tmp_path).samples(wire.Samples(step=5, mini_batch=0, param_version=4, rows=rows))
     with open_reader(path) as reader:
         samples, totals = reader.samples(), reader.totals()
 
@@ -213,8 +167,8 @@ def test_the_version_that_a_role_has_reached_is_counted(tmp_path: Path) -> None:
     The highest of its processes; a process that has entered no step, such as a driver, has none.
     """
     path = tmp_path / "s.db"
-    with _store(path) as store:
-        ledger = _ledger(store, tmp_path)
+    with kept(path) as store:
+        ledger = ledger_of(store, tmp_path)
         for pid, (role, step, version) in enumerate(
             [("trainer", 5, 5), ("trainer", 5, 4), ("rollouter", 5, 4), ("driver", 0, 0)], start=1
         ):
@@ -234,8 +188,8 @@ def test_a_restart_inherits_plan_and_windows(tmp_path: Path) -> None:
     settings = read({**ENVIRONMENT, "STEPSCOPE_DIR": str(tmp_path)})
     plan = Plan.of(settings, environment=ENVIRONMENT)
     path = tmp_path / "s.db"
-    with _store(path) as store:
-        ledger = _ledger(store, tmp_path)
+    with kept(path) as store:
+        ledger = ledger_of(store, tmp_path)
         ledger.window(RECORDING, before=WINDOW)
         ledger.plan(plan)
         ledger.plan(plan.halted(source="api", unix_ns=3))
@@ -250,28 +204,105 @@ def test_a_restart_inherits_plan_and_windows(tmp_path: Path) -> None:
         found.plan.ordered_unix_ns,
     )
     assert [RECORDING] == found.windows
+    assert not found.fresh
     assert [] == inherit(path, settings, plan, node="elsewhere").windows
+
+
+def test_a_restart_before_anybody_registered_goes_by_its_own_environment(tmp_path: Path) -> None:
+    """
+    What a former sidecar's environment said holds once a process has come with it, and no sooner.
+    """
+    settings = read({**ENVIRONMENT, "STEPSCOPE_DIR": str(tmp_path)})
+    plan = Plan.of(settings, environment=ENVIRONMENT)
+    path = tmp_path / "s.db"
+    with kept(path) as store:
+        assert inherit(path, settings, plan, node="here").fresh
+        ledger_of(store, tmp_path).plan(replace(plan, selection=Selection.parse("7")))
+    before = inherit(path, settings, plan, node="here")
+    with kept(path) as store:
+        ledger_of(store, tmp_path).process(Process.of(register(7), peer=7, unix_ns=1))
+    after = inherit(path, settings, plan, node="here")
+
+    assert (True, "5") == (before.fresh, before.plan.selection.text)
+    assert (False, "7") == (after.fresh, after.plan.selection.text)
 
 
 def test_costs_are_read_from_spans_and_windows(tmp_path: Path) -> None:
     """
-    Eight steps of 1 s of work each, the fifth of 1.5 s with a window: half a step, plus its stall.
+    What two of the steps took longer than the others, plus their stall.
     """
     path = tmp_path / "s.db"
-    with _store(path) as store:
-        for step in range(1, 9):
-            store.own(_step(step, seconds=1.5 if step == 5 else 1.0))
-        window = replace(READY, opened_unix_ns=1, closed_unix_ns=2)
-        store.put_window(window_row(window, run="run", attempt="a1"))
+    with costly(path):
+        pass
     costs = Costs(path)
 
     found, again = costs.refresh(), costs.refresh()
 
     assert found == again
     assert {"trainer"} == set(found)
-    assert 1.0 == found["trainer"].stall
-    assert pytest.approx(0.5) == found["trainer"].slowdown
+    assert pytest.approx(2.0) == found["trainer"].stall
+    assert pytest.approx(1.0) == found["trainer"].slowdown
     assert pytest.approx(1.5) == found["trainer"].ratio
+
+
+def test_costs_take_spans_that_come_late(tmp_path: Path) -> None:
+    """
+    A process may hand over the spans of a step long after others have theirs of the next: what is known then is the
+    same as for one who looks for the first time.
+    """
+    path = tmp_path / "s.db"
+    costs = Costs(path)
+    window = replace(READY, opened_unix_ns=1, closed_unix_ns=2)
+    steps = {step: step_spans(step, seconds=1.5 if step in {5, 6} else 1.0) for step in range(1, 13)}
+    with kept(path) as store:
+        for one in (window, replace(window, window="next", step=6)):
+            put(store, window_row(one, run="run", attempt="a1"))
+        for early in steps.values():
+            receive(store, early[1:])
+    early_found = costs.refresh()
+    with kept(path) as store:
+        for late in steps.values():
+            receive(store, late[:1])
+
+    assert {} == early_found
+    assert Costs(path).refresh() == costs.refresh()
+    assert pytest.approx(1.5) == costs.refresh()["trainer"].ratio
+
+
+def test_a_companion_s_window_hides_nobody_s_stall(tmp_path: Path) -> None:
+    """
+    It has the step, role and rank of the window that it goes along with, and cost that process nothing.
+    """
+    path = tmp_path / "s.db"
+    with kept(path) as store:
+        for step in range(1, 9):
+            receive(store, step_spans(step, seconds=1.5 if step == 5 else 1.0))
+        window = replace(READY, opened_unix_ns=1, closed_unix_ns=2)
+        companion = replace(window, window="zz", tool="py-spy", pid=99, stall={}, beside=window.window)
+        for one in (window, companion):
+            put(store, window_row(one, run="run", attempt="a1"))
+
+    found = Costs(path).refresh()
+
+    assert 1.0 == found["trainer"].stall
+
+
+def test_a_process_that_has_ended_is_taken_over_as_one_that_cannot_be_watched(tmp_path: Path) -> None:
+    """
+    Also while it waits for its parent, as a zombie, and where nobody knows when it began; one that lives is watched.
+    """
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    started = ids.process_start(ended.pid)
+    os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
+    ours = Process.of(register(os.getpid(), process_start=ids.process_start()), peer=os.getpid(), unix_ns=1)
+    others = [replace(ours, pid=pid, process_start=start) for pid, start in ((ended.pid, started), (NOBODY, 0))]
+
+    try:
+        watched = [process_of(process_row(one, run="r", attempt="a")).watch_pid for one in (ours, *others)]
+    finally:
+        ended.wait()
+
+    assert [os.getpid(), 0, 0] == watched
 
 
 def test_without_a_window_there_are_no_costs(tmp_path: Path) -> None:
@@ -279,8 +310,8 @@ def test_without_a_window_there_are_no_costs(tmp_path: Path) -> None:
     Nothing is read, nothing is said.
     """
     path = tmp_path / "s.db"
-    with _store(path) as store:
-        store.own(_step(1, seconds=1.0))
+    with kept(path) as store:
+        receive(store, step_spans(1, seconds=1.0))
 
     assert {} == Costs(path).refresh()
 
@@ -290,34 +321,3 @@ def test_window_rows_keep_everything(tmp_path: Path) -> None:
     A window comes back from its row as it was.
     """
     assert READY == window_of(window_row(READY, run="run", attempt="a1"))
-
-
-def _step(step: int, *, seconds: float) -> list[OwnSpan]:
-    start = step * 10**10
-    end = start + int(seconds * 1e9)
-    common: dict[str, str | int | float | bool] = {
-        names.PARAM_VERSION: step - 1,
-        names.STEP: step,
-        names.ROLE: "trainer",
-        names.RANK: 0,
-    }
-    trace = f"{ids.trace_id('a1', step):032x}"
-    return [
-        OwnSpan(
-            name=names.RL_STEP_PROCESS,
-            trace_id=trace,
-            span_id=f"{step:016x}",
-            start_unix_ns=start,
-            end_unix_ns=end + 10**9,
-            attributes=common,
-        ),
-        OwnSpan(
-            name=names.TRAIN_UPDATE_ACTOR,
-            trace_id=trace,
-            span_id=f"{step + 100:016x}",
-            parent_span_id=f"{step:016x}",
-            start_unix_ns=start,
-            end_unix_ns=end,
-            attributes={**common, names.BUCKET: "productive", names.TOKENS: 100},
-        ),
-    ]

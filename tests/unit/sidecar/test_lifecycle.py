@@ -15,19 +15,13 @@ from stepscope.errors import ConfigurationError
 from stepscope.settings import Settings, read
 from stepscope_sidecar import lifecycle, listen
 from stepscope_sidecar.surroundings import Disk, alive, left_behind, read_record
+from tests.unit.sidecar.stored import listed
 
 from .rig import closed
 
 
 def _settings(folder: Path, **more: str) -> Settings:
     return read({"STEPSCOPE_DIR": str(folder), "STEPSCOPE_RUN": "run", "STEPSCOPE_ATTEMPT": "a1", **more})
-
-
-def names(folder: Path) -> list[str]:
-    """
-    What lies in ``folder``.
-    """
-    return sorted(path.name for path in folder.iterdir())
 
 
 def test_one_of_two_gets_the_lock(tmp_path: Path) -> None:
@@ -71,7 +65,7 @@ def test_an_orderly_end_leaves_nothing(tmp_path: Path) -> None:
     assert lock is not None
     path.touch()
     lock.release()
-    left = names(path.parent)
+    left = listed(path.parent)
     robbed = lifecycle.acquire(path)
     path.with_name("control.sock.lock").unlink()
     other = lifecycle.acquire(path)
@@ -81,7 +75,7 @@ def test_an_orderly_end_leaves_nothing(tmp_path: Path) -> None:
     robbed.release()
 
     assert [] == left
-    assert ["control.sock", "control.sock.lock"] == names(path.parent)
+    assert ["control.sock", "control.sock.lock"] == listed(path.parent)
     other.release()
 
 
@@ -136,7 +130,7 @@ def test_only_one_holds_the_lock_at_a_time(tmp_path: Path, monkeypatch: pytest.M
         thread.join(60)
 
     assert {1} == set(most)
-    assert [] == names(tmp_path / "s")
+    assert [] == listed(tmp_path / "s")
 
 
 def test_what_killed_sidecars_left_is_swept(tmp_path: Path) -> None:
@@ -150,14 +144,14 @@ def test_what_killed_sidecars_left_is_swept(tmp_path: Path) -> None:
         (folder / name).touch()
     first = lifecycle.acquire(folder / "one.sock")
     assert first is not None
-    before = names(folder)
+    before = listed(folder)
     second = lifecycle.acquire(folder / "two.sock", sweep=True)
     assert second is not None
 
-    assert {"dead.sock", "dead.sock.lock"} == {*before, "two.sock.lock"} - {*names(folder)}
+    assert {"dead.sock", "dead.sock.lock"} == {*before, "two.sock.lock"} - {*listed(folder)}
     for lock in (alive, first, second):
         lock.release()
-    assert ["other.lock"] == names(folder)
+    assert ["other.lock"] == listed(folder)
 
 
 def test_a_folder_that_others_can_write_to_is_refused(tmp_path: Path) -> None:
@@ -261,17 +255,6 @@ def test_every_interface_is_shown_as_one_that_can_be_reached() -> None:
     """
     with socket.create_server(("0.0.0.0", 0)) as listener:
         assert listen.shown(listener).startswith("127.0.0.1:")
-
-
-@pytest.mark.parametrize(
-    ("host", "expected"),
-    [("127.0.0.1", True), ("localhost", True), ("::1", True), ("0.0.0.0", False), ("example.org", False)],
-)
-def test_loopback_is_told_from_the_rest(host: str, expected: bool) -> None:
-    """
-    Only an address, or the name that means one.
-    """
-    assert expected is listen.is_loopback(host)
 
 
 def test_a_process_is_alive_if_pid_and_start_agree() -> None:

@@ -17,8 +17,7 @@ from stepscope_sidecar.reader import open_reader
 from stepscope_sidecar.store import Store
 from stepscope_sidecar.totals import Exemplar, Totals
 from tests.unit.sidecar.bodies import ATTEMPT, body, span
-
-WAIT = 20.0
+from tests.unit.sidecar.stored import WAIT
 
 OPENMETRICS = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5"
 

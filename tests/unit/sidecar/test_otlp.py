@@ -7,8 +7,7 @@ import gzip
 import resource
 import sqlite3
 import zlib
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import AsyncIterator, Mapping
 
 import httpx
 import pytest
@@ -17,25 +16,14 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from stepscope_sidecar import writer
 from stepscope_sidecar.errors import IntakeError
-from stepscope_sidecar.intake import Inflater, Intake
+from stepscope_sidecar.intake import MAX_SPANS, Inflater, Intake
 from stepscope_sidecar.otlp import VIA, receiver
 from stepscope_sidecar.reader import open_reader
 from stepscope_sidecar.store import Store
-from tests.unit.sidecar.bodies import ATTEMPT, batch
-
-WAIT = 20.0
+from tests.unit.sidecar.bodies import batch, nested
+from tests.unit.sidecar.stored import WAIT
 
 PROTOBUF = {"content-type": "application/x-protobuf"}
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    """
-    An empty store.
-    """
-    store = Store.open(tmp_path / "stepscope.db", attempt=ATTEMPT)
-    yield store
-    store.close()
 
 
 def post(
@@ -103,7 +91,7 @@ def test_what_is_not_protobuf_is_refused(store: Store) -> None:
     assert "not an OTLP" in said(response)
 
 
-@pytest.mark.parametrize("content", [b"not gzip", gzip.compress(b"x" * 1000)[:-9]])
+@pytest.mark.parametrize("content", [b"not gzip", gzip.compress(b"x" * 1000)[:-9]], ids=["garbage", "cut off"])
 def test_what_is_not_compressed_as_it_says_is_refused(store: Store, content: bytes) -> None:
     """
     Garbage and a body that is cut off are 400.
@@ -232,3 +220,36 @@ def test_an_answer_follows_the_commit(store: Store) -> None:
         connection.close()
 
     assert (7.0,) == total
+
+
+def test_a_body_that_never_ends_is_given_up(store: Store) -> None:
+    """
+    A sender that stands still holds no connection for ever, and nothing of its body is kept.
+    """
+
+    async def pieces() -> AsyncIterator[bytes]:
+        yield batch(1)[:10]
+        await asyncio.Event().wait()
+
+    async def send() -> httpx.Response:
+        transport = httpx.ASGITransport(app=receiver(Intake(store), patience=0.01))
+        async with httpx.AsyncClient(transport=transport, base_url="http://sidecar") as client:
+            return await client.post("/v1/traces", content=pieces(), headers=dict(PROTOBUF))
+
+    response = asyncio.run(asyncio.wait_for(send(), WAIT))
+
+    assert response.status_code == 408
+    assert "nothing of it was taken" in said(response)
+    assert stored(store) == 0
+
+
+@pytest.mark.parametrize("number", [MAX_SPANS, 8_000_000])
+def test_more_spans_than_a_request_may_have_are_refused(store: Store, number: int) -> None:
+    """
+    413 with the bound, unparsed: empty spans are next to nothing on the wire, and gigabytes in memory.
+    """
+    response = post(Intake(store), gzip.compress(nested(1, 1, number)), {**PROTOBUF, "content-encoding": "gzip"})
+
+    assert 413 == response.status_code
+    assert "over the limit of 50000 spans, resources and scopes; send smaller batches" in said(response)
+    assert 0 == stored(store)

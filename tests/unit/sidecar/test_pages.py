@@ -10,11 +10,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stepscope_sidecar.pages import run_page
-from stepscope_sidecar.steptable import table
-from tests.unit.sidecar.test_steptable import cost, estimate, sample, span, window
+from stepscope_sidecar.lanes import Strip
+from stepscope_sidecar.pages import Shown, run_page
+from stepscope_sidecar.pages.html import STATIC
+from stepscope_sidecar.pages.timeline import HEIGHT
+from stepscope_sidecar.steptable import StepRow, table
+from tests.unit.sidecar.stepped import cost, estimate, sample, span
+from tests.unit.sidecar.stored import window
 
-VOID = {"meta", "br"}
+PLAIN = st.characters(exclude_categories=["Cs", "Cc", "Cf"])
+"""What pages show as it is."""
+
+VOID = {"meta", "br", "link", "path", "rect"}
 
 
 class Page(HTMLParser):
@@ -34,6 +41,9 @@ class Page(HTMLParser):
         self.tags.append((tag, dict(attrs)))
         if tag not in VOID:
             self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
 
     def handle_endtag(self, tag: str) -> None:
         assert tag == self.open.pop()
@@ -57,9 +67,15 @@ STATUS: dict[str, object] = {
     "selection": "5,8-9",
     "stopped": False,
     "processes": 4,
-    "expected": {"trainer": [0, 1]},
     "missing": {"trainer": [1]},
 }
+
+
+def _outside(text: str) -> str:
+    """
+    A page without its timeline, whose cells stay in their columns on narrow screens.
+    """
+    return re.sub(r'<table class="timeline">.*?</table>', "", text, flags=re.DOTALL)
 
 
 def page(status: dict[str, object] | None = None, **changes: Any) -> str:
@@ -89,7 +105,8 @@ def page(status: dict[str, object] | None = None, **changes: Any) -> str:
         "estimates": {"trainer": estimate(), "rollouter": estimate(ratio=None, why="1 unprofiled steps, 3 are needed")},
         **changes,
     }
-    return run_page(STATUS if status is None else status, **values)
+    shown = Shown(steps=values.pop("steps"), windows=values.pop("windows"), newest=9, oldest=4)
+    return run_page(STATUS if status is None else status, shown=shown, **values)
 
 
 def test_the_page_shows_the_run_its_steps_windows_and_cost() -> None:
@@ -105,7 +122,7 @@ def test_the_page_shows_the_run_its_steps_windows_and_cost() -> None:
         "weights v5, step 6",
         "5,8-9",
         "node-1",
-        "step 5 (weights v4 in force, makes v5)",
+        "v4→v5",
         "1.25",
         "+3.1%",
         "rank_not_selected",
@@ -153,6 +170,18 @@ def test_a_file_that_stops_the_run_is_named() -> None:
     assert "remove the file, or later runs are stopped too" in words
 
 
+def test_what_is_wrong_with_the_configuration_is_said_once() -> None:
+    """
+    A stop by a file has a note of its own.
+    """
+    by = "file /runs/STOP"
+    warnings = [f"recording is stopped by the {by}: remove it", "STEPSCOPE_TOOLS names 'trianer' <&>"]
+    words = Page(page({**STATUS, "stopped": True, "stopped_by": by, "warnings": warnings})).words()
+
+    assert "Warning: STEPSCOPE_TOOLS names 'trianer' <&>." in words
+    assert 1 == words.count(by)
+
+
 @pytest.mark.parametrize(
     ("status", "windows", "state"),
     [
@@ -185,23 +214,61 @@ def test_staleness_is_blank_where_no_sample_was_told_of() -> None:
     """
     told = table([span("rl.step.process", 4)], samples=[sample(4, None, None)])
     silent = table([span("rl.step.process", 4)])
-    cells = [
-        re.findall(r'<td data-label="staleness"[^>]*>(.*?)</td>', page(steps=steps, windows=[]))
+    rows = [
+        re.findall(r'<th scope="row">staleness</th><td><span>(.*?)</span></td>', page(steps=steps, windows=[]))
         for steps in (told, silent)
     ]
 
-    assert [["1 unknown"], [""]] == cells
+    assert [["unknown"], []] == rows
 
 
-def test_on_a_narrow_screen_the_steps_come_last() -> None:
+def test_the_timeline_says_in_words_what_it_draws() -> None:
     """
-    There each step takes a screen's height, and what a person looks for is a recording.
+    A strip has its seconds by kind of time, a mark the state of its window, and both lead on.
     """
-    text = page()
-    narrow = text.partition("max-width: 50rem")[2]
+    lanes = {
+        5: {("trainer", 0): Strip(seconds=1.25, over=True, painted={"idle": [(0, 60)]}, spent={"idle": 0.625})},
+        6: {("trainer", 0): Strip(seconds=0.5, over=False)},
+    }
+    steps = table([span("rl.step.process", 5), span("rl.step.process", 6)])
+    found = Page(run_page(STATUS, shown=Shown(steps=steps, lanes=lanes, windows=[window(5)]), estimates={}))
 
-    assert ".steps { order: 1; }" in narrow
-    assert '<section class="steps">' in text
+    assert "1.25 s: idle 625.0 ms" in found.words()
+    assert "500.0 ms so far" in found.words()
+    assert {"steps/5", "steps/6", "windows/w-5-ready"} <= set(found.links())
+    assert ("path", {"class": "idle", "d": "M0 0h60v10h-60z"}) in found.tags
+
+
+def _bars(*rewards: float) -> list[tuple[float, float]]:
+    """
+    From where to where the bars of rewards reach, counted from the ground up.
+    """
+    steps = [StepRow(step=step, version=step - 1, reward=reward) for step, reward in enumerate(rewards, start=1)]
+    found = Page(run_page(STATUS, shown=Shown(steps=steps), estimates={})).tags
+    bars = [attributes for tag, attributes in found if tag == "rect" and attributes["class"] == "value"]
+    reach = [(float(bar["y"] or ""), float(bar["height"] or "")) for bar in bars]
+    return [(HEIGHT - top - high, HEIGHT - top) for top, high in reach]
+
+
+def test_a_reward_that_improves_is_a_rising_series() -> None:
+    """
+    Bars reach from 0 to their value: below the line where that is negative, all in one scale, and none is nothing.
+    """
+    assert [(0, 16), (8, 16), (14, 16), (16, 18), (16, 32)] == _bars(-1.0, -0.5, -0.1, 0.1, 1.0)
+    assert [(0, 8), (0, 16), (0, 32)] == _bars(0.25, 0.5, 1.0)
+    assert [(0, 32), (16, 32), (31, 32)] == _bars(-1.0, -0.5, 0.0)
+    assert [(0, 1), (0, 1)] == _bars(0.0, 0.0)
+
+
+def test_earlier_and_later_steps_are_a_click_away() -> None:
+    """
+    The page says which part of the run it shows.
+    """
+    steps = table([span("rl.step.process", step) for step in (40, 41)])
+    found = Page(run_page(STATUS, shown=Shown(steps=steps, newest=90, oldest=1), estimates={}))
+
+    assert "steps 40 to 41 of 1 to 90" in found.words()
+    assert {"?before=40", "?before=44"} <= set(found.links())
 
 
 def test_an_empty_run_has_a_page() -> None:
@@ -211,26 +278,32 @@ def test_an_empty_run_has_a_page() -> None:
     words = Page(page({}, steps=[], windows=[], estimates={})).words()
 
     assert "No step has ended yet." in words
-    assert "No window was asked for." in words
+    assert "No window was asked for in these steps." in words
     assert "unknown: no step has been profiled yet" in words
 
 
 def test_nothing_is_loaded_from_anywhere() -> None:
     """
-    No script, no image, no style sheet, no address of another machine; both colour schemes; made for phones too.
+    No script but ours, no style but ours, no address of another machine; both colour schemes; made for phones too.
     """
     text = page()
     found = Page(text)
 
-    assert not {"script", "img", "link", "iframe", "form"} & {tag for tag, _ in found.tags}
-    assert not re.search(r"url\(|@import|https?://|src=", text)
-    assert "prefers-color-scheme: dark" in text
+    loaded = [
+        attributes.get("src") or attributes["href"] for tag, attributes in found.tags if tag in {"script", "link"}
+    ]
+    static = {path.name: path.read_text() for path in STATIC.iterdir()}
+    assert not {"img", "iframe", "form", "style"} & {tag for tag, _ in found.tags}
+    assert {"static/icon.svg", "static/stepscope.css", "static/live.js"} == set(loaded)
+    assert not re.search(r"url\(|@import|https?://|<script>|style=| on[a-z]+=", text)
+    assert not re.search(r"url\(|@import|https?://", static["stepscope.css"] + static["live.js"] + static["viewer.js"])
+    assert "prefers-color-scheme: dark" in static["stepscope.css"]
     assert "width=device-width" in text
-    assert all(attributes.get("data-label") for tag, attributes in found.tags if tag == "td")
+    assert all(attributes.get("data-label") for tag, attributes in Page(_outside(text)).tags if tag == "td")
 
 
 @settings(max_examples=60, deadline=None)
-@given(words=st.lists(st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1), min_size=8, max_size=8))
+@given(words=st.lists(st.text(PLAIN, min_size=1), min_size=8, max_size=8))
 def test_whatever_a_run_calls_itself_stays_text(words: list[str]) -> None:
     """
     Names from outside cannot become tags or attributes.

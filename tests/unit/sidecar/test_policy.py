@@ -12,7 +12,7 @@ from stepscope_sidecar.policy import Ask, Rules, decide
 from stepscope_sidecar.windows import Window, Windows
 
 ASK = Ask(step=5, role="trainer", rank=0, process=(1, 2), tool="torch", devices=("gpu0",), tools={"torch": ""})
-RULES = Rules(selection=Selection.parse("5"), ranks=Ranks.parse("0"), disk_left=lambda: 1)
+RULES = Rules(selection=Selection.parse("5"), ranks=Ranks.parse("0"), disk_left=1)
 
 
 def _holding(**changes: object) -> Windows:
@@ -47,7 +47,7 @@ def test_a_selected_step_of_a_selected_rank_is_granted() -> None:
         (Reason.STEP_NOT_SELECTED, replace(RULES, selection=Selection.parse("6"))),
         (Reason.RANK_NOT_SELECTED, replace(RULES, ranks=Ranks.parse("1"))),
         (Reason.BUDGET_OVERHEAD, replace(RULES, overhead=0.2, max_overhead=0.1)),
-        (Reason.BUDGET_DISK, replace(RULES, disk_left=lambda: 0)),
+        (Reason.BUDGET_DISK, replace(RULES, disk_left=0)),
     ],
 )
 def test_what_is_configured_denies(reason: Reason, rules: Rules) -> None:
@@ -131,7 +131,7 @@ def test_the_first_reason_in_the_order_is_the_answer() -> None:
         ranks=Ranks.parse("7"),
         overhead=1.0,
         max_overhead=0.0,
-        disk_left=lambda: 0,
+        disk_left=0,
     )
     ask = replace(ASK, tools={})
     windows = _holding(step=5, role="trainer", rank=0, pid=1, process_start=2, devices=("gpu0",))

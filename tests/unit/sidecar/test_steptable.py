@@ -2,81 +2,12 @@
 The table of steps.
 """
 
-from typing import Any
-
 import pytest
 
-from stepscope_sidecar.overhead import Cost, Estimate
-from stepscope_sidecar.rows import SampleRow, SpanRow, WindowRow
+from stepscope_sidecar.overhead import Cost
 from stepscope_sidecar.steptable import StepRow, table
-
-
-def span(
-    name: str, step: int, *, role: str = "trainer", rank: int = 0, seconds: float = 1.0, **attributes: Any
-) -> SpanRow:
-    """
-    A span of one process in ``step``; dots in attribute names are written ``__``.
-    """
-    return SpanRow(
-        trace_id="1" * 32,
-        span_id=f"{step:08x}{rank:08x}",
-        parent_span_id="",
-        name=name,
-        start_unix_ns=10**18,
-        end_unix_ns=10**18 + int(seconds * 1e9),
-        attributes={key.replace("__", "."): value for key, value in attributes.items()},
-        role=role,
-        rank=rank,
-        step=step,
-        param_version=step - 1,
-    )
-
-
-def window(step: int, state: str = "ready", **changes: Any) -> WindowRow:
-    """
-    A window of ``step``.
-    """
-    values: dict[str, Any] = {
-        "window": f"w-{step}-{state}",
-        "run": "r",
-        "attempt": "a",
-        "node": "n",
-        "step": step,
-        "param_version": step - 1,
-        "role": "trainer",
-        "rank": 0,
-        "pid": 7,
-        "tool": "torch",
-        "level": "ops",
-        "state": state,
-    }
-    return WindowRow(**{**values, **changes})
-
-
-def sample(step: int, oldest: int | None, newest: int | None) -> SampleRow:
-    """
-    A sample consumed in ``step``.
-    """
-    return SampleRow(
-        step=step, mini_batch=0, param_version=step - 1, sample_id="s", oldest_version=oldest, newest_version=newest
-    )
-
-
-def estimate(*costs: Cost, ratio: float | None = 0.1, why: str = "") -> Estimate:
-    """
-    An estimate of the trainer's overhead.
-    """
-    return Estimate(
-        role="trainer", stall=0.5, slowdown=0.1, ratio=ratio, wall_ratio=None, baseline_steps=3, why=why, costs=costs
-    )
-
-
-def cost(step: int, ratio: float | None, *, rank: int = 0) -> Cost:
-    """
-    What a window of ``step`` cost.
-    """
-    slowdown = None if ratio is None else 0.25
-    return Cost(role="trainer", rank=rank, step=step, stall=0.5, slowdown=slowdown, ratio=ratio)
+from tests.unit.sidecar.stepped import cost, estimate, sample, span
+from tests.unit.sidecar.stored import window
 
 
 def test_a_row_says_the_step_and_the_version_it_runs_under() -> None:
@@ -117,15 +48,15 @@ def test_reward_is_the_trainers_mean_over_samples() -> None:
 
 def test_unknown_versions_are_counted_and_not_zero() -> None:
     """
-    Staleness is the mean over samples whose version is known; of the others there is a number.
+    Staleness is the mean over samples whose oldest version is known; of the others there is a number.
     """
     rows = table(
         [],
         windows=[window(5), window(6)],
-        samples=[sample(5, 3, 3), sample(5, 3, 4), sample(5, None, None), sample(6, None, 2)],
+        samples=[sample(5, 3, 3), sample(5, 2, 4), sample(5, None, None), sample(6, None, 2)],
     )
 
-    assert [(0.75, 1), (None, 1)] == [(row.staleness, row.staleness_unknown) for row in rows]
+    assert [(1.5, 1), (None, 1)] == [(row.staleness, row.staleness_unknown) for row in rows]
 
 
 def test_windows_are_counted_by_state_ready_first() -> None:
@@ -136,6 +67,15 @@ def test_windows_are_counted_by_state_ready_first() -> None:
 
     assert ["1 ready, 2 denied", "1 failed"] == [row.recorded for row in rows]
     assert ["unknown", ""] == [row.overhead for row in rows]
+
+
+def test_a_window_that_says_it_has_no_end_costs_no_more_than_another() -> None:
+    """
+    It counts for the steps that there are.
+    """
+    rows = table([span("rl.step.process", 7)], windows=[window(5, other={"last_step": 2**63 - 1}), window(6, "failed")])
+
+    assert [(5, "1 ready"), (6, "1 ready, 1 failed"), (7, "1 ready")] == [(row.step, row.recorded) for row in rows]
 
 
 @pytest.mark.parametrize(

@@ -7,83 +7,19 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import threading
-import time
-from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from stepscope_sidecar import inbox, index, totals, writer
-from stepscope_sidecar.errors import StoreBusyError, StoreClosedError, StoreError, StoreFullError, StoreVersionError
+from stepscope_sidecar import inbox, index
+from stepscope_sidecar.errors import StoreError, StoreVersionError
 from stepscope_sidecar.reader import open_reader
-from stepscope_sidecar.rows import ProcessRow, SampleRow, SelectionRow, WindowRow
-from stepscope_sidecar.store import Store, write
-from stepscope_sidecar.totals import Exemplar
+from stepscope_sidecar.rows import ProcessRow, SampleRow, SelectionRow
+from stepscope_sidecar.spans import build
+from stepscope_sidecar.store import Store
 from tests.unit.sidecar.bodies import ATTEMPT, batch, body, foreign, span
-
-WAIT = 20.0
-"""Seconds that a result may take on a loaded machine."""
-
-WINDOW = WindowRow(
-    window="w1",
-    run="demo",
-    attempt=ATTEMPT,
-    node="n",
-    step=5,
-    param_version=4,
-    role="trainer",
-    rank=0,
-    pid=7,
-    tool="torch",
-    level="spans",
-    state="ready",
-    complete=True,
-    artifact="demo-1/step-000005/trace.json.gz",
-    stall_seconds={"start": 0.25},
-    other={"note": [1, None]},
-)
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    """
-    Where the store lies.
-    """
-    return tmp_path / "stepscope.db"
-
-
-@pytest.fixture
-def store(path: Path) -> Iterator[Store]:
-    """
-    An empty store without an upstream.
-    """
-    store = Store.open(path, run="demo", attempt=ATTEMPT)
-    yield store
-    store.close()
-
-
-def holds(condition: Callable[[], bool]) -> bool:
-    """
-    Whether ``condition`` comes true before the deadline.
-    """
-    deadline, pause = time.monotonic() + WAIT, threading.Event()
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        pause.wait(0.02)
-    return True
-
-
-def count(path: Path, table: str) -> int:
-    """
-    Rows in ``table``.
-    """
-    connection = sqlite3.connect(path)
-    try:
-        return int(connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0])
-    finally:
-        connection.close()
+from tests.unit.sidecar.stored import WAIT, WINDOW, count, holds, put
 
 
 def test_appended_spans_are_there_as_soon_as_they_are_acknowledged(store: Store, path: Path) -> None:
@@ -180,6 +116,18 @@ def test_spans_of_others_get_the_step_of_their_trace(store: Store, path: Path) -
     assert [(2, 1)] == [(row.attributes["rl.step"], row.attributes["param_version"]) for row in found]
 
 
+def test_a_rank_told_as_text_is_a_number(store: Store, path: Path) -> None:
+    """
+    OTEL_RESOURCE_ATTRIBUTES, by which another program learns whose it is, has no numbers.
+    """
+    told = {"rl.role": "rollouter", "rl.rank": "3"}
+    store.append(build([foreign(9, step=2)], resource=told), 1).result(WAIT)
+    with open_reader(path) as reader:
+        (row,) = reader.spans()
+
+    assert ("rollouter", 3, 3) == (row.role, row.rank, row.attributes["rl.rank"])
+
+
 def test_spans_can_be_chosen(store: Store, path: Path) -> None:
     """
     By step, name and trace, with a limit, earliest first.
@@ -202,10 +150,7 @@ def test_rows_come_back_as_they_were_written(store: Store, path: Path) -> None:
     process = ProcessRow(pid=1, process_start=2, node="n", role="trainer", rank=0, tools={"torch": ""})
     sample = SampleRow(step=1, mini_batch=0, param_version=3, sample_id="s", oldest_version=1, trace_id="t")
     revision = SelectionRow(revision=1, text="5,8-9", unix_ns=3, source="environment")
-    store.put_window(WINDOW)
-    store.put_window(WindowRow(**{**_fields(WINDOW), "state": "failed", "complete": None}))  # type: ignore[arg-type]
-    store.put_process(process)
-    store.put_selection(revision)
+    put(store, WINDOW, replace(WINDOW, state="failed", complete=None), process, revision)
     store.add_samples([sample, SampleRow(step=1, mini_batch=0, param_version=3, sample_id="u")]).result(WAIT)
 
     with open_reader(path) as reader:
@@ -233,6 +178,7 @@ def test_windows_print_the_keys_that_users_parse(tmp_path: Path) -> None:
         "attempt",
         "node",
         "step",
+        "last_step",
         "param_version",
         "version_at_close",
         "role",
@@ -242,6 +188,7 @@ def test_windows_print_the_keys_that_users_parse(tmp_path: Path) -> None:
         "level",
         "state",
         "reason",
+        "detail",
         "complete",
         "incomplete_reason",
         "incomplete_share",
@@ -253,93 +200,11 @@ def test_windows_print_the_keys_that_users_parse(tmp_path: Path) -> None:
         "opened_unix_ns",
         "closed_unix_ns",
         "stall_seconds",
+        "stored",
+        "stored_url",
+        "stored_reason",
     ] == list(printed)
     assert str(tmp_path / "demo-1/step-000005/trace.json.gz") == printed["artifact"]
-
-
-def test_a_failing_job_leaves_its_neighbours_alone(store: Store, path: Path) -> None:
-    """
-    Jobs of one commit have each their own savepoint; what one raises reaches its caller only.
-    """
-    release = threading.Event()
-    store.submit(lambda _: release.wait(WAIT))
-
-    def fail(connection: sqlite3.Connection) -> None:
-        totals.add(connection, "lost", {}, 1)
-        raise ValueError("mine")
-
-    before = store.add_total("kept", {"a": "b"}, 1, Exemplar(trace_id="t", span_id="s", step=1))
-    failing, broken = store.submit(fail), store.submit(lambda connection: connection.execute("nonsense"))
-    after = store.add_total("kept", {"a": "b"}, 2)
-    release.set()
-    before.result(WAIT)
-    after.result(WAIT)
-
-    assert isinstance(failing.exception(WAIT), ValueError)
-    assert isinstance(broken.exception(WAIT), StoreError)
-    with open_reader(path) as reader:
-        assert [("kept", 3.0)] == [(total.name, total.value) for total in reader.totals().values]
-
-
-def test_several_things_change_in_one_transaction(store: Store, path: Path) -> None:
-    """
-    A window, its span and its count are written together or not at all.
-    """
-
-    def finish(connection: sqlite3.Connection) -> None:
-        write(connection, WINDOW)
-        inbox.append(connection, store.encode([span(1)]), spans=1, unix_ns=1)
-        raise ValueError("half-way")
-
-    assert isinstance(store.submit(finish).exception(WAIT), ValueError)
-    with open_reader(path) as reader:
-        assert [] == reader.windows()
-        assert [] == reader.spans()
-
-
-def test_a_full_disk_fails_the_future_and_passes(store: Store, path: Path) -> None:
-    """
-    Without space an append fails as StoreFullError, what was there stays, and with space it works again.
-    """
-    store.append(batch(10), 10).result(WAIT)
-    store.submit(lambda connection: connection.execute("PRAGMA max_page_count=1").fetchone()).result(WAIT)
-    large = batch(5000, first=100)
-    full = store.append(large, 5000)
-
-    assert isinstance(full.exception(WAIT), StoreFullError)
-    with open_reader(path) as reader:
-        assert 10 == len(reader.spans())
-    store.submit(lambda connection: connection.execute("PRAGMA max_page_count=1000000").fetchone()).result(WAIT)
-    store.append(large, 5000).result(WAIT)
-    with open_reader(path) as reader:
-        assert 5010 == len(reader.spans())
-
-
-def test_a_full_queue_is_said_at_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Beyond the bytes that may wait in memory an append fails as StoreBusyError instead of waiting.
-    """
-    release = threading.Event()
-    store.submit(lambda _: release.wait(WAIT))
-    monkeypatch.setattr(writer, "QUEUED_BYTES", 1000)
-    taken, refused = store.append(batch(2), 2), store.append(batch(10, first=10), 10)
-    release.set()
-
-    assert isinstance(refused.exception(WAIT), StoreBusyError)
-    assert taken.result(WAIT) > 0
-
-
-def test_closing_writes_what_waits(path: Path) -> None:
-    """
-    close() answers all that was handed over before, and refuses what comes after.
-    """
-    store = Store.open(path, attempt=ATTEMPT)
-    futures = [store.append(batch(20, first=20 * number + 1), 20) for number in range(50)]
-
-    assert store.close(timeout=WAIT)
-    assert all(future.result(WAIT) for future in futures)
-    assert isinstance(store.append(batch(1), 1).exception(WAIT), StoreClosedError)
-    assert 1000 == count(path, "spans")
 
 
 def test_a_request_that_cannot_be_read_blocks_nothing(store: Store, path: Path) -> None:
@@ -432,7 +297,3 @@ def test_no_store_is_an_error_with_a_hint(path: Path) -> None:
     """
     with pytest.raises(StoreError, match="STEPSCOPE_DIR"):
         open_reader(path)
-
-
-def _fields(row: WindowRow) -> dict[str, object]:
-    return {name: getattr(row, name) for name in WindowRow.__dataclass_fields__}

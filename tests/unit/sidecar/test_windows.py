@@ -103,7 +103,8 @@ def test_a_stop_that_overtakes_the_start_keeps_the_window_closing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("state", "expected"), [("expired", State.EXPIRED), ("failed", State.FAILED), ("x", State.FAILED)]
+    ("state", "expected"),
+    [("expired", State.EXPIRED), ("denied", State.DENIED), ("failed", State.FAILED), ("x", State.FAILED)],
 )
 def test_an_ended_window_has_a_reason_from_the_closed_list(state: str, expected: State) -> None:
     """
@@ -118,6 +119,20 @@ def test_an_ended_window_has_a_reason_from_the_closed_list(state: str, expected:
     assert expected is window.state
     assert window.reason in set(Reason)
     assert window.detail == "made up"
+
+
+def test_a_window_that_records_is_not_denied_any_more() -> None:
+    """
+    What comes too late for that is a failure.
+    """
+    windows = Windows()
+    windows.put(_window())
+    windows.started(started("w"))
+
+    window = windows.ended(wire.Ended(window="w", state="denied", reason="tool_unavailable"), unix_ns=1)
+
+    assert window is not None
+    assert State.FAILED is window.state
 
 
 def test_the_lease_ends_when_the_raw_recording_is_written() -> None:
@@ -247,13 +262,17 @@ class World:
 
     def check(self) -> None:
         """
-        One window per process, per device and per (step, role, rank, tool).
+        One window per process, per device and per (step, role, rank, tool), but for those lost with another process.
         """
         windows = list(self.rig.controller.recordings.windows)
         running = [window for window in windows if window.state in {State.OPENING, State.RECORDING}]
         processes = [window.process for window in running]
         devices = [device for window in running for device in window.devices]
-        keys = [window.key for window in windows if window.state is not State.DENIED]
+        keys = [
+            (*window.key, window.process if window.reason == Reason.PROCESS_LOST else None)
+            for window in windows
+            if window.state is not State.DENIED
+        ]
 
         assert len(processes) == len(set(processes))
         assert len(devices) == len(set(devices))

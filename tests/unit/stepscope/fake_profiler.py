@@ -20,6 +20,7 @@ class FakeProfiler:
         self.metadata: dict[str, str] = {}
         self.errors: dict[str, Exception] = {}
         self.is_foreign = False
+        self.roaming: list[bool] = []
 
     @property
     def name(self) -> str:
@@ -50,6 +51,7 @@ class FakeProfiler:
         """
         Start at the level asked for.
         """
+        self.roaming.append(request.roaming)
         self._call("start")
         return Armed(level=request.level, thread_bound=self.thread_bound, all_threads=not self.thread_bound)
 

@@ -83,7 +83,6 @@ class FakeSidecar:
                 revision=1,
                 stopped=False,
                 otlp_endpoint="http://127.0.0.1:1",
-                http="",
             )
         ]
 

@@ -63,7 +63,7 @@ def test_registers_as_it_was_told(agent: Agent, sidecar: FakeSidecar, monkeypatc
         message.resumed_from,
         message.device_ids,
     )
-    assert (os.getpid(), {"torch": ""}, []) == (message.pid, message.tools, message.open_windows)
+    assert (os.getpid(), "", []) == (message.pid, message.tools["torch"], message.open_windows)
     assert message.process_start > 0
 
 
@@ -173,9 +173,25 @@ def test_a_profiler_registered_later_is_told(agent: Agent, sidecar: FakeSidecar)
     """
     The sidecar learns of the tool by a new registration.
     """
-    agent.register_profiler(FakeProfiler(name="engine"))
+    agent.register_profiler(FakeProfiler(name="x-engine"))
 
-    assert {"torch": "", "engine": ""} == sidecar.wait(wire.Register, 2)[1].tools
+    assert "x-engine" not in sidecar.all(wire.Register)[0].tools
+    assert "" == sidecar.wait(wire.Register, 2)[1].tools["x-engine"]
+
+
+def test_a_profiler_by_a_name_that_nobody_can_choose_is_not_taken(
+    agent: Agent, sidecar: FakeSidecar, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    A warning says how to name it; the sidecar hears nothing of it.
+    """
+    monkeypatch.setattr("stepscope.agent.complaints", Complaints())
+    agent.register_profiler(FakeProfiler(name="engine"))
+    agent.register_profiler(FakeProfiler(name="x-engine"))
+
+    tools = sidecar.wait(wire.Register, 2)[1].tools
+    assert ("engine" in tools, "x-engine" in tools) == (False, True)
+    assert "name it x-SOMETHING" in caplog.text
 
 
 def test_a_forked_child_is_inert(agent: Agent, sidecar: FakeSidecar) -> None:
@@ -210,8 +226,19 @@ def test_what_the_sidecar_warns_of_is_logged_once(
 
     sidecar.answers[wire.Register] = registered
     agent = Agent.start(settings, IDENTITY, profilers=Registry({}))
-    agent.register_profiler(FakeProfiler(name="engine"))
+    agent.register_profiler(FakeProfiler(name="x-engine"))
     sidecar.wait(wire.Register, 2)
     agent.close(1.0)
 
     assert 1 == len([record for record in caplog.records if "stopped by the file" in record.message])
+
+
+def test_what_windows_cost_is_added_up_and_taken_once(agent: Agent) -> None:
+    """
+    Of those that left a recording and of those that did not, by phase.
+    """
+    agent.tell(wire.Ended(window="w1", state="failed", reason="start_error", stall={"open": 0.5, "start": 1.0}))
+    agent.tell(wire.Ended(window="w2", state="failed", reason="stop_error", stall={"open": 0.5, "stop": 2.0}))
+
+    assert {"open": 1.0, "start": 1.0, "stop": 2.0} == agent.take_stall()
+    assert {} == agent.take_stall()

@@ -3,12 +3,14 @@ Mirroring spans: which are marked, which are remembered, and that no mark outliv
 """
 
 import threading
+from dataclasses import replace
 
 import pytest
 
-from stepscope import bridge
+from stepscope import bridge, wire
 from stepscope.bridge import Bridge, Marker
 from stepscope.profilers import MAX_NAME, label, plain
+from tests.unit.stepscope.closes import CLOSED
 
 
 class Timeline:
@@ -45,6 +47,24 @@ def test_a_span_of_the_window_is_marked_under_its_name_and_id() -> None:
 
     assert ["train #00000000000000ab"] == timeline.begun == timeline.ended
     assert (["00000000000000ab"], 0, []) == (marks.mirrored, marks.dropped, marks.continued)
+
+
+def test_a_span_is_told_the_times_of_its_mark() -> None:
+    """
+    They are read right after its mark has begun and ended; one that has no mark is told none.
+    """
+    timeline = Timeline()
+    moments = iter(range(100, 200))
+    mirror = Bridge(marker=timeline.marker(), clock=lambda: next(moments))
+    outside = Bridge(marker=None, clock=lambda: 7)
+
+    begun, ended = mirror.started(1, "train"), mirror.ended(1)
+
+    assert 100 < begun < ended
+    assert 0 == mirror.ended(1)
+    assert (0, 0) == (outside.started(1, "train"), outside.ended(1))
+    mirror.finish()
+    assert 0 == mirror.started(2, "late")
 
 
 def test_open_marks_are_ended_by_the_close_and_only_once() -> None:
@@ -103,6 +123,23 @@ def test_spans_of_other_threads_are_remembered_where_only_one_thread_is_recorded
     assert marks.continued[0].end_unix_ns >= marks.continued[0].start_unix_ns > 0
 
 
+def test_a_mark_that_cannot_be_begun_is_left_to_finalising() -> None:
+    """
+    The span goes on, and is reported with its real times.
+    """
+
+    def enter(text: str) -> object:
+        raise RuntimeError(text)
+
+    mirror = Bridge(marker=Marker(enter=enter, exit=lambda handle: None), clock=lambda: 7)
+    mirror.started(1, "train")
+    mirror.ended(1)
+    marks = mirror.finish()
+
+    assert [] == marks.mirrored
+    assert [("train", 7, 7)] == [(span.name, span.start_unix_ns, span.end_unix_ns) for span in marks.continued]
+
+
 def test_lists_are_bounded_and_the_rest_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     A close record stays below the limit of a message whatever the loop does.
@@ -117,6 +154,29 @@ def test_lists_are_bounded_and_the_rest_is_counted(monkeypatch: pytest.MonkeyPat
     marks = mirror.finish()
 
     assert (2, 3, 5) == (len(marks.mirrored), marks.dropped, len(timeline.begun))
+
+
+def test_whatever_spans_are_called_a_close_record_is_a_message() -> None:
+    """
+    As many as are listed, with names that are long, not in ASCII, or no text at all.
+    """
+    mirror = Bridge(marker=None)
+    long = "x" * (MAX_NAME + 1)
+    names = [long, long, long, "漢字" * 100, 7, b"x"]
+
+    for number in range(2 * bridge.MAX_LISTED):
+        mirror.started(number, names[number % len(names)])  # type: ignore[arg-type]  # what is tested
+        mirror.ended(number)
+    marks = mirror.finish()
+    closed = replace(
+        CLOSED,
+        mirrored=[f"{number:016x}" for number in range(bridge.MAX_LISTED)],
+        continued=marks.continued,
+    )
+
+    assert wire.MAX_LINE > len(wire.encode(closed))
+    assert 2 * bridge.MAX_LISTED == marks.dropped + len(marks.continued)
+    assert {"x" * MAX_NAME, "", "7", "b'x'"} == {span.name for span in marks.continued}
 
 
 def test_forsaken_marks_are_neither_ended_nor_freed() -> None:

@@ -4,65 +4,16 @@ The control socket: requests, deadlines, the breaker, reconnecting, and peers th
 
 import socket
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from stepscope import connection as module
-from stepscope import wire
+from stepscope import outgoing, wire
 from stepscope.complaints import Complaints
 from stepscope.connection import Connection
+from tests.unit.stepscope.connecting import DEADLINE, MISSED, ask, register
 from tests.unit.stepscope.fake_sidecar import PATIENCE, FakeSidecar, until
-
-DEADLINE = 0.2
-"""Seconds; short, because some tests wait for it to pass."""
-
-MISSED = wire.Missed(step=5, param_version=4, reason="sidecar_lost", unix_ns=1)
-
-
-def register(number: int) -> wire.Register:
-    """
-    A registration like any other.
-    """
-    return wire.Register(
-        id=number, protocol=1, run="r", attempt="a", node="n", pid=1, process_start=1, role="trainer", rank=0
-    )
-
-
-def ask(number: int) -> wire.Open:
-    """
-    A request like any other.
-    """
-    return wire.Open(id=number, step=5, param_version=4)
-
-
-@pytest.fixture
-def heard() -> list[wire.Message]:
-    """
-    What the connection handed on.
-    """
-    return []
-
-
-@pytest.fixture
-def connection(tmp_path: Path, heard: list[wire.Message]) -> Iterator[Connection]:
-    """
-    A connection that looks for its sidecar, quickly.
-    """
-    made = Connection(tmp_path / "s", register=register, heard=heard.append, deadline=DEADLINE, retry=0.01)
-    made.start()
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def sidecar(tmp_path: Path) -> Iterator[FakeSidecar]:
-    """
-    A sidecar that answers.
-    """
-    with FakeSidecar(tmp_path / "s", tmp_path) as fake:
-        yield fake
 
 
 def test_registers_and_is_answered(sidecar: FakeSidecar, connection: Connection, heard: list[wire.Message]) -> None:
@@ -87,31 +38,6 @@ def test_a_denial_is_an_answer(sidecar: FakeSidecar, connection: Connection) -> 
 
     assert isinstance(answer, wire.Deny)
     assert [] == sidecar.all(wire.Missed)
-
-
-def test_without_a_sidecar_requests_fail_at_once_and_are_told_later(connection: Connection, tmp_path: Path) -> None:
-    """
-    What was missed reaches the sidecar that comes.
-    """
-    assert connection.request(ask, missed=MISSED) is None
-
-    with FakeSidecar(tmp_path / "s", tmp_path) as fake:
-        assert [MISSED] == fake.wait(wire.Missed)
-        connection.close()
-
-
-def test_kept_messages_are_bounded(connection: Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    A run of any length without a sidecar keeps a thousand of them.
-    """
-    for step in range(module.MAX_KEPT + 50):
-        connection.send(wire.Missed(step=step, param_version=0, reason="sidecar_lost", unix_ns=1), keep=True)
-
-    with FakeSidecar(tmp_path / "s", tmp_path) as fake:
-        told = fake.wait(wire.Missed, module.MAX_KEPT)
-        connection.close()
-
-    assert (module.MAX_KEPT, 50) == (len(told), told[0].step)
 
 
 def test_a_missed_deadline_opens_the_breaker(sidecar: FakeSidecar, connection: Connection) -> None:
@@ -216,7 +142,7 @@ def test_a_peer_that_does_not_read_never_blocks_a_sender(tmp_path: Path) -> None
             for _ in range(5):
                 connection.send(wire.Samples(step=1, mini_batch=0, param_version=0, rows=rows))
 
-            assert len(connection._outgoing) <= module.MAX_OUTGOING
+            assert len(connection._outgoing) <= outgoing.MAX_OUTGOING
             connection._up = False
         connection.close()
 
@@ -253,15 +179,17 @@ def test_a_sidecar_killed_while_asked_does_not_cost_the_deadline(
     assert [MISSED] == sidecar.wait(wire.Missed)
 
 
-def test_registering_anew_takes_a_new_connection(sidecar: FakeSidecar, connection: Connection) -> None:
+def test_what_is_asked_after_registering_anew_is_asked_after_it(sidecar: FakeSidecar, connection: Connection) -> None:
     """
-    A profiler that was added later is told to the sidecar.
+    A profiler that was added later is told on the same connection; nobody has to wait for the answer.
     """
     until(lambda: connection.up)
 
     connection.renew()
 
-    assert 2 == len(sidecar.wait(wire.Register, 2))
+    assert isinstance(connection.request(ask, missed=MISSED), wire.Grant)
+    assert [wire.Register, wire.Register, wire.Open] == [type(message) for message in sidecar.heard]
+    assert 1 == sidecar.connections
 
 
 def test_leaving_says_goodbye(sidecar: FakeSidecar, connection: Connection) -> None:

@@ -2,152 +2,17 @@
 Finished spans on their way out, against real HTTP servers on loopback.
 """
 
-import contextlib
-import gzip
-import http.server
 import socket
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 
 import pytest
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from stepscope import export
-from stepscope.export import Outbox, Target
-
-
-def finished(count: int) -> list[ReadableSpan]:
-    """
-    Spans named by number.
-    """
-    exporter = InMemorySpanExporter()
-    provider = TracerProvider(shutdown_on_exit=False)
-    provider.add_span_processor(SimpleSpanProcessor(exporter))
-    for number in range(count):
-        provider.get_tracer("test").start_span(str(number), attributes={"rl.step": number}).end()
-    provider.shutdown()
-    return list(exporter.get_finished_spans())
-
-
-class Receiver:
-    """
-    An OTLP/HTTP receiver on a port of its own. ``answers`` are the statuses of the next requests; then 200.
-    """
-
-    def __init__(self, *, port: int = 0, answers: list[int] | None = None) -> None:
-        self.names: list[str] = []
-        self.headers: list[Mapping[str, str]] = []
-        self.paths: list[str] = []
-        self.connections: list[socket.socket] = []
-        self.got = threading.Condition()
-        pending = answers or []
-        receiver = self
-
-        class Handler(http.server.BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                status = pending.pop(0) if pending else 200
-                if self.headers.get("Content-Encoding") == "gzip":
-                    body = gzip.decompress(body)
-                with receiver.got:
-                    receiver.paths.append(self.path)
-                    receiver.headers.append(dict(self.headers))
-                    if status == 200:
-                        request = ExportTraceServiceRequest.FromString(body)
-                        receiver.names += [
-                            span.name
-                            for resource in request.resource_spans
-                            for scope in resource.scope_spans
-                            for span in scope.spans
-                        ]
-                    receiver.got.notify_all()
-                self.send_response(status)
-                self.send_header("Content-Length", "0")
-                self.end_headers()
-
-            def setup(self) -> None:
-                super().setup()
-                receiver.connections.append(self.connection)
-
-            def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - as inherited
-                """
-                Quiet.
-                """
-
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", port), Handler)
-        self.server.daemon_threads = True
-        self.port = self.server.server_address[1]
-        self.url = f"http://127.0.0.1:{self.port}"
-        self.thread = threading.Thread(target=self.server.serve_forever, args=(0.02,))
-        self.thread.start()
-
-    def wait(self, count: int) -> bool:
-        """
-        Whether ``count`` spans come within ten seconds.
-        """
-        with self.got:
-            return self.got.wait_for(lambda: len(self.names) >= count, timeout=10)
-
-    def close(self) -> None:
-        """
-        Stop listening.
-        """
-        self.server.shutdown()
-        self.server.server_close()
-        for connection in self.connections:
-            with contextlib.suppress(OSError):
-                connection.shutdown(socket.SHUT_RDWR)
-        self.thread.join(5)
-
-
-@contextmanager
-def receiving(**options: object) -> Iterator[Receiver]:
-    """
-    A receiver that is closed afterwards.
-    """
-    receiver = Receiver(**options)  # type: ignore[arg-type]
-    try:
-        yield receiver
-    finally:
-        receiver.close()
-
-
-@contextmanager
-def outbox(
-    endpoint: Callable[[], str],
-    *,
-    upstream: Target | None = None,
-    drops: dict[str, int] | None = None,
-    **options: float,
-) -> Iterator[Outbox]:
-    """
-    An outbox in a hurry.
-    """
-    counted = drops if drops is not None else {}
-
-    def dropped(counts: Mapping[str, int]) -> None:
-        for reason, count in counts.items():
-            counted[reason] = counted.get(reason, 0) + count
-
-    box = Outbox(
-        endpoint=endpoint,
-        upstream=upstream,
-        dropped=dropped,
-        delay=options.get("delay", 0.01),
-        retry=options.get("retry", 0.01),
-        capacity=int(options.get("capacity", 10_000)),
-    )
-    try:
-        yield box
-    finally:
-        box.shutdown(5.0)
+from stepscope import export, poster
+from stepscope.export import Outbox
+from stepscope.poster import Target
+from tests.unit.stepscope.fake_sidecar import until
+from tests.unit.stepscope.receiver import finished, outbox, receiving
 
 
 def test_spans_arrive_in_order_at_the_endpoint_of_the_moment() -> None:
@@ -193,6 +58,41 @@ def test_spans_wait_for_a_sidecar_that_comes_back_elsewhere() -> None:
         addresses[0] = receiver.url
 
         assert receiver.wait(2)
+
+    assert ["0", "1"] == receiver.names
+
+
+def test_in_a_hurry_spans_do_not_wait_for_company() -> None:
+    """
+    Each time that it is asked for; nothing is sent where nothing waits.
+    """
+    with receiving() as receiver, outbox(lambda: receiver.url, delay=3600.0) as box:
+        box.hurry()
+        for count, span in enumerate(finished(3), start=1):
+            box(span)
+            box.hurry()
+
+            assert receiver.wait(count)
+
+    assert 3 == len(receiver.paths)
+
+
+def test_a_hurry_does_not_press_a_receiver_that_is_away() -> None:
+    """
+    It is tried at its pace, and once it takes spans again a hurry is heeded.
+    """
+    with receiving(answers=[503]) as receiver, outbox(lambda: receiver.url, delay=3600.0, retry=3600.0) as box:
+        first, second = finished(2)
+        box(first)
+        box.hurry()
+        with receiver.got:
+            assert receiver.got.wait_for(lambda: receiver.paths, timeout=10)
+        until(lambda: not box._delivers)
+        box(second)
+        box.hurry()
+
+        assert not box._hurried
+        box.shutdown(10.0)
 
     assert ["0", "1"] == receiver.names
 
@@ -278,7 +178,7 @@ def test_without_a_sidecar_spans_go_straight_upstream() -> None:
     With the standard headers and compression.
     """
     with receiving() as receiver:
-        target = export.upstream(
+        target = poster.upstream(
             {
                 "OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url,
                 "OTEL_EXPORTER_OTLP_HEADERS": "authorization=Bearer%20x, a=b",
@@ -326,26 +226,6 @@ def test_a_sidecar_gone_at_exit_is_bypassed() -> None:
     assert ["0"] == upstream.names
 
 
-@pytest.mark.parametrize(
-    ("expected", "environment"),
-    [
-        (None, {}),
-        ("http://a:4318/v1/traces", {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://a:4318/"}),
-        (
-            "http://b/x",
-            {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://a", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://b/x"},
-        ),
-    ],
-)
-def test_the_upstream_is_read_as_the_specification_says(expected: str | None, environment: dict[str, str]) -> None:
-    """
-    The base gets the signal's path, the signal's own endpoint is taken as it is.
-    """
-    target = export.upstream(environment)
-
-    assert expected == (target.url if target else None)
-
-
 def test_the_standard_pace_is_honoured() -> None:
     """
     Nonsense falls back to ours.
@@ -353,24 +233,6 @@ def test_the_standard_pace_is_honoured() -> None:
     assert (export.DELAY, export.CAPACITY) == export.pace({})
     assert (0.2, 10) == export.pace({"OTEL_BSP_SCHEDULE_DELAY": "200", "OTEL_BSP_MAX_QUEUE_SIZE": "10"})
     assert (export.DELAY, export.CAPACITY) == export.pace({"OTEL_BSP_SCHEDULE_DELAY": "soon"})
-
-
-def test_a_connection_closed_by_the_other_end_is_made_anew() -> None:
-    """
-    A sidecar restarted on the same port, between two batches.
-    """
-    first = Receiver()
-    with outbox(lambda: first.url) as box:
-        one, two = finished(2)
-        box(one)
-        assert first.wait(1)
-        first.close()
-        with receiving(port=first.port) as second:
-            box(two)
-
-            assert second.wait(1)
-
-    assert (["0"], ["1"]) == (first.names, second.names)
 
 
 def test_trouble_in_telling_drops_does_not_end_the_export() -> None:

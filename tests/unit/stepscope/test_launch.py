@@ -7,6 +7,7 @@ import os
 import socket
 from pathlib import Path
 
+import psutil
 import pytest
 
 from stepscope import launch
@@ -15,7 +16,16 @@ from tests.unit.stepscope.fake_sidecar import until
 
 RECORDER = """
 import os, sys, json
-json.dump([sys.argv[1:], dict(os.environ), os.getsid(0), os.getpid()], open(os.environ["STEPSCOPE_TEST_OUT"], "w"))
+found = [int(name) for name in os.listdir("/proc/self/fd")]
+held = [os.readlink(f"/proc/self/fd/{number}") for number in found if os.path.lexists(f"/proc/self/fd/{number}")]
+said = [sys.argv[1:], dict(os.environ), os.getsid(0), os.getpid(), held]
+json.dump(said, open(os.environ["STEPSCOPE_TEST_OUT"], "w"))
+"""
+
+STAYING = """
+import os, sys
+open(os.environ["STEPSCOPE_TEST_OUT"], "w").write(str(os.getpid()))
+open(os.environ["STEPSCOPE_TEST_END"]).read()
 """
 
 
@@ -68,7 +78,8 @@ def test_what_is_started_is_detached_and_told_of_the_run(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    A session of its own, run, attempt and folder in its environment, its output in the attempt's folder.
+    A session of its own, run, attempt and folder in its environment, its output in the attempt's folder; it holds
+    nothing of ours open.
     """
     package = tmp_path / "stepscope_test_sidecar"
     package.mkdir()
@@ -78,17 +89,52 @@ def test_what_is_started_is_detached_and_told_of_the_run(
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("STEPSCOPE_TEST_OUT", str(out))
 
+    reader, writer = os.pipe()
+    os.set_inheritable(writer, True)
+    pipe = str(Path(f"/proc/self/fd/{writer}").readlink())
     missing = launch.ensure(settings, module=package.name)
+    os.close(reader)
+    os.close(writer)
     log = settings.attempt_folder / launch.LOG
     until(lambda: log.exists() and "said" in log.read_text())
     until(_reaped)
-    arguments, environment, session, pid = json.loads(out.read_text())
+    arguments, environment, session, pid, held = json.loads(out.read_text())
 
     assert "" == missing
     assert ["--attended", "no"] == arguments
-    assert session == pid != os.getsid(0)
+    assert os.getsid(0) != session != pid
+    assert pipe not in held
     assert ("run", "a1") == (environment["STEPSCOPE_RUN"], environment["STEPSCOPE_ATTEMPT"])
     assert environment["STEPSCOPE_DIR"] == str(settings.directory.absolute())
+
+
+def test_one_that_stays_is_nobodys_child(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Ray kills the children of a worker that ends, and the sidecar is there for the other workers too.
+    """
+    package = tmp_path / "stepscope_test_staying_sidecar"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "__main__.py").write_text(STAYING)
+    out, end = tmp_path / "out", tmp_path / "end"
+    os.mkfifo(end)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("STEPSCOPE_TEST_OUT", str(out))
+    monkeypatch.setenv("STEPSCOPE_TEST_END", str(end))
+
+    launch.ensure(settings, module=package.name)
+    until(lambda: out.exists() and out.read_text() != "")
+    process = psutil.Process(int(out.read_text()))
+    before = [parent.pid for parent in process.parents()]
+    launch.release()
+    until(lambda: os.getpid() not in [parent.pid for parent in process.parents()])
+    running = process.is_running()
+    end.write_text("")
+
+    assert os.getpid() in before[1:]
+    assert running
+    assert not psutil.Process().children()
+    assert process.wait(30) is None
 
 
 def test_one_that_cannot_stay_says_why(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

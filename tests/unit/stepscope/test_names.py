@@ -27,6 +27,16 @@ LITERAL_SPANS = {
     "profile.capture",
 }
 
+LITERAL_INTEGRATION_SPANS = {
+    "train.reward",
+    "train.ref_log_prob",
+    "train.values",
+    "train.advantage",
+    "train.update_critic",
+    "rollout.sample",
+    "rollout.resume",
+}
+
 PEOPLE_NEED = {
     "STEPSCOPE_STEPS",
     "STEPSCOPE_TOOLS",
@@ -44,6 +54,7 @@ def test_span_names_are_what_they_were() -> None:
     Dashboards and queries hold these names.
     """
     assert LITERAL_SPANS == {str(name) for name in names.SPANS}
+    assert LITERAL_INTEGRATION_SPANS == {str(name) for name in names.INTEGRATION_SPANS}
 
 
 def test_the_attributes_on_every_span_are_what_they_were() -> None:
@@ -62,6 +73,16 @@ def test_the_attributes_on_every_span_are_what_they_were() -> None:
     )
 
 
+def test_event_names_are_what_they_were() -> None:
+    """
+    The change of the selection, and what it says of itself.
+    """
+    assert ("selection.changed",) == names.EVENTS
+    assert ("steps", "revision", "source", "stopped") == tuple(
+        name.removeprefix("rl.selection.") for name in names.EVENT_ATTRIBUTES
+    )
+
+
 def test_people_need_eight_settings() -> None:
     """
     The rest is advanced.
@@ -73,11 +94,12 @@ def test_every_name_is_registered_once_and_documented() -> None:
     """
     A name that is defined but not listed would be missing from the reference pages.
     """
-    listed = [*names.SPANS, *names.ATTRIBUTES, *names.ENVIRONMENT]
+    spans = [*names.SPANS, *names.INTEGRATION_SPANS]
+    listed = [*spans, *names.ATTRIBUTES, *names.EVENTS, *names.EVENT_ATTRIBUTES, *names.ENVIRONMENT]
     defined = [value for value in vars(names).values() if isinstance(value, names.Name)]
 
     assert sorted(map(str, defined)) == sorted(map(str, listed))
-    for names_of_a_kind in (names.SPANS, names.ATTRIBUTES, names.ENVIRONMENT):
+    for names_of_a_kind in (spans, names.ATTRIBUTES, names.ENVIRONMENT):
         assert len(set(names_of_a_kind)) == len(names_of_a_kind)
     assert all(name.help for name in listed)
 
@@ -101,18 +123,21 @@ def test_a_name_travels_as_a_plain_string() -> None:
     assert str is type(pickle.loads(pickle.dumps(names.RL_STEP)))
 
 
-def test_final_states_are_the_last_five() -> None:
+def test_which_states_are_final() -> None:
     """
     Every window ends in exactly one of them.
     """
-    assert ["ready", "denied", "failed", "aborted", "expired"] == [state for state in names.State if state.final]
+    assert ["ready", "denied", "failed", "aborted", "expired", "lost"] == [
+        state for state in names.State if state.final
+    ]
 
 
 def test_no_span_or_attribute_name_is_spelled_out_in_the_package() -> None:
     """
     Names that leave the process exist once. Words without a dot are names of other things too.
     """
-    dotted = {str(name) for name in (*names.ATTRIBUTES, *names.SPANS) if "." in name}
+    listed = (*names.ATTRIBUTES, *names.SPANS, *names.INTEGRATION_SPANS, *names.EVENTS, *names.EVENT_ATTRIBUTES)
+    dotted = {str(name) for name in listed if "." in name}
     spelled = [
         f"{path.name}:{node.lineno}: {node.value}"
         for path in Path(names.__file__).parent.rglob("*.py")

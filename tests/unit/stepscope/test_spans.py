@@ -1,12 +1,12 @@
 """
-Spans: what they carry, whose children they are, which are emitted.
+Spans: what they carry, and which are told to a profiler.
 """
 
 import logging
 import os
 import random
 import threading
-from collections.abc import Iterator
+import time
 
 import pytest
 from opentelemetry import context as otel_context
@@ -16,27 +16,11 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 import stepscope
-from stepscope import ids, names
-from stepscope.testing import Captured, SpanData, capture_spans
+from stepscope import names
+from stepscope.testing import Captured, capture_spans
+from tests.unit.stepscope.told import only
 
 TAGS = {"param_version", "rl.step", "rl.role", "rl.rank"}
-
-
-@pytest.fixture
-def captured() -> Iterator[Captured]:
-    """
-    A trainer of rank 0 before its first step.
-    """
-    with capture_spans() as spans:
-        yield spans
-
-
-def only(captured: Captured, name: str) -> SpanData:
-    """
-    The one finished span called ``name``.
-    """
-    (span,) = captured.named(name)
-    return span
 
 
 def test_every_span_says_its_version_step_role_and_rank_as_integers() -> None:
@@ -70,48 +54,6 @@ def test_waiting_is_idle_and_says_for_what(captured: Captured) -> None:
     assert ("idle", "samples") == (attributes["rl.bucket"], attributes["rl.wait.for"])
 
 
-def test_spans_are_below_each_other_and_below_the_process(captured: Captured) -> None:
-    """
-    root > process > phase > part, in the step's trace, with the derived ids.
-    """
-    with stepscope.step():
-        with stepscope.span("phase"), stepscope.span("part"):
-            pass
-        stepscope.weights_published(1)
-
-    root, process, phase, part = (only(captured, name) for name in ("rl.step", "rl.step.process", "phase", "part"))
-    assert f"{ids.trace_id('attempt', 1):032x}" == root.trace_id == process.trace_id == phase.trace_id == part.trace_id
-    assert f"{ids.root_span_id('attempt', 1):016x}" == root.span_id
-    assert ["", root.span_id, process.span_id, phase.span_id] == [
-        span.parent_span_id for span in (root, process, phase, part)
-    ]
-
-
-def test_the_root_lasts_from_update_to_update() -> None:
-    """
-    It holds what lies between the steps of the process: validation and checkpoint.
-    """
-    times = iter(range(100, 1000, 100))
-    with capture_spans(clock=lambda: next(times)) as captured:
-        for version in (1, 2):
-            with stepscope.step():
-                stepscope.weights_published(version)
-
-    assert [(100, 200), (200, 300)] == [(span.start_unix_ns, span.end_unix_ns) for span in captured.named("rl.step")]
-
-
-def test_only_rank_zero_of_the_trainer_emits_the_root() -> None:
-    """
-    Everybody else's spans point at it all the same.
-    """
-    for role, rank in (("trainer", 1), ("rollouter", 0)):
-        with capture_spans(role=role, rank=rank) as captured, stepscope.step():
-            stepscope.weights_published(1)
-
-        assert [] == captured.named("rl.step")
-        assert f"{ids.root_span_id('attempt', 1):016x}" == only(captured, "rl.step.process").parent_span_id
-
-
 def test_a_span_that_sees_an_update_says_both_versions() -> None:
     """
     A request that lives across an update; whoever began it.
@@ -133,52 +75,6 @@ def test_a_span_that_sees_an_update_says_both_versions() -> None:
     assert all("param_version.end" not in span.attributes for span in captured.named("rl.step.process"))
 
 
-def test_work_after_an_update_belongs_to_the_next_step(captured: Captured) -> None:
-    """
-    Validation after update 1, on a replica that has not been told of it yet, is version 1 and step 2; so is what is
-    below it.
-    """
-    with stepscope.span("validate", after_version=1), stepscope.span("part"):
-        pass
-    with stepscope.span("other"):
-        pass
-
-    for name in ("validate", "part"):
-        assert (1, 2) == (only(captured, name).param_version, only(captured, name).step)
-    assert f"{ids.root_span_id('attempt', 2):016x}" == only(captured, "validate").parent_span_id
-    assert "param_version.end" not in only(captured, "validate").attributes
-    assert (0, 1) == (only(captured, "other").param_version, only(captured, "other").step)
-
-
-def test_a_task_of_an_earlier_step_does_not_stay_in_its_trace(captured: Captured) -> None:
-    """
-    A background task keeps the context it was started in; its later spans are of the step they run in.
-    """
-    with stepscope.step():
-        with stepscope.span("starts the task"):
-            context = otel_context.get_current()
-        stepscope.weights_published(1)
-    token = otel_context.attach(context)
-    with stepscope.step():
-        with stepscope.span("later"):
-            pass
-        stepscope.weights_published(2)
-    otel_context.detach(token)
-
-    assert f"{ids.trace_id('attempt', 2):032x}" == only(captured, "later").trace_id
-
-
-def test_a_foreign_current_span_is_not_our_parent(captured: Captured) -> None:
-    """
-    An engine's provider has traces of its own; ours stay in the step's.
-    """
-    foreign = TracerProvider(shutdown_on_exit=False).get_tracer("engine")
-    with foreign.start_as_current_span("llm_request"), stepscope.span("ours"):
-        pass
-
-    assert f"{ids.trace_id('attempt', 1):032x}" == only(captured, "ours").trace_id
-
-
 def test_a_foreign_provider_is_tagged(captured: Captured) -> None:
     """
     The public processor puts our four attributes on the spans of any provider.
@@ -193,6 +89,29 @@ def test_a_foreign_provider_is_tagged(captured: Captured) -> None:
 
     (span,) = exporter.get_finished_spans()
     assert {"param_version": 0, "rl.step": 1, "rl.role": "trainer", "rl.rank": 0} == dict(span.attributes or {})
+
+
+def test_a_tagged_span_below_validation_has_the_version_that_is_validated() -> None:
+    """
+    As our own have there: a replica that stands still is in no step of that version yet.
+    """
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(stepscope.SpanTagger())
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    engine = provider.get_tracer("engine")
+    with capture_spans(role="rollouter"):
+        stepscope.weights_loaded(0)
+        stepscope.weights_loading()
+        with stepscope.span("validate", after_version=1):
+            context = otel_context.get_current()
+            engine.start_span("engine.request").end()
+        engine.start_span("engine.request", context).end()
+        engine.start_span("engine.request").end()
+    provider.shutdown()
+
+    tagged = [(span.attributes or {}) for span in exporter.get_finished_spans()]
+    assert [(1, 2), (1, 2), (0, 1)] == [(tags["param_version"], tags["rl.step"]) for tags in tagged]
 
 
 def test_an_exception_is_recorded_and_goes_on(captured: Captured) -> None:
@@ -221,76 +140,6 @@ def test_an_interrupt_is_no_error_of_the_work(captured: Captured) -> None:
         raise KeyboardInterrupt
 
     assert "unset" == only(captured, "work").status
-
-
-def test_requests_beyond_the_budget_are_counted() -> None:
-    """
-    With what is below them; the process's span says how many. The next step has a budget of its own.
-    """
-    with capture_spans(role="rollouter", request_spans=2) as captured:
-        for version in (0, 1):
-            stepscope.weights_loaded(version)
-            for _ in range(5):
-                with stepscope.span("rollout.generate", request=True), stepscope.span("prefill"):
-                    pass
-            stepscope.weights_loading()
-
-    assert 4 == len(captured.named("rollout.generate")) == len(captured.named("prefill"))
-    assert [3, 3] == [span.attributes["rl.requests.untraced"] for span in captured.named("rl.step.process")]
-
-
-def test_an_untraced_request_says_so_in_its_carrier() -> None:
-    """
-    An engine that is handed it records nothing, and nothing links to it.
-    """
-    with capture_spans(request_spans=0):
-        with stepscope.span("rollout.generate", request=True) as request:
-            carrier = stepscope.inject()
-
-        assert carrier == request.carrier()
-        assert carrier["traceparent"].endswith("-00")
-        assert stepscope.link(carrier) is None
-
-
-def test_in_a_selected_step_requests_beyond_the_budget_have_traces_of_their_own() -> None:
-    """
-    Below the same first 8 bytes, linked to the process's span, and none of them twice the same.
-    """
-    with capture_spans(role="rollouter", request_spans=1, selected={1}) as captured:
-        stepscope.weights_loaded(0)
-        for _ in range(3):
-            with stepscope.span("rollout.generate", request=True), stepscope.span("prefill"):
-                pass
-        stepscope.weights_loading()
-
-    process = only(captured, "rl.step.process")
-    within, *beyond = captured.named("rollout.generate")
-    assert process.trace_id == within.trace_id
-    assert 2 == len({span.trace_id for span in beyond})
-    assert {process.trace_id[:16]} == {span.trace_id[:16] for span in beyond}
-    assert [process.span_id] * 2 == [span.links[0].span_id for span in beyond]
-    assert [span.trace_id for span in beyond] == [span.trace_id for span in captured.named("prefill")[1:]]
-    assert "rl.requests.untraced" not in process.attributes
-
-
-@pytest.mark.parametrize(("expected", "sampler", "argument"), [(0, "always_off", ""), (40, "traceidratio", "0.2")])
-def test_the_standard_sampler_touches_requests_alone(
-    monkeypatch: pytest.MonkeyPatch, expected: int, sampler: str, argument: str
-) -> None:
-    """
-    A draw for each request: those of a step share a trace id, so one by trace id would be all or nothing.
-    """
-    monkeypatch.setenv("OTEL_TRACES_SAMPLER", f"parentbased_{sampler}")
-    monkeypatch.setenv("OTEL_TRACES_SAMPLER_ARG", argument)
-    with capture_spans() as captured:
-        for _ in range(200):
-            with stepscope.span("rollout.generate", request=True):
-                pass
-            with stepscope.span("phase"):
-                pass
-
-    assert 200 == len(captured.named("phase"))
-    assert expected / 4 <= len(captured.named("rollout.generate")) <= expected * 3
 
 
 def test_ids_leave_the_programs_random_numbers_alone(captured: Captured) -> None:
@@ -354,6 +203,23 @@ def test_spans_reach_the_profilers_timeline_while_a_window_records() -> None:
     }
 
 
+def test_a_span_has_the_times_of_its_mark(captured: Captured) -> None:
+    """
+    So that both tell the same. Times that the program gave are left alone.
+    """
+    began = time.time_ns()
+    windows = captured.agent.windows
+    windows.recording, windows.marks = True, (began + 5, began + 10**9)
+    long_ago = began - 10**10
+    with stepscope.span("work"):
+        pass
+    stepscope.tracer().start_span("given", start_time=long_ago).end(long_ago + 7)
+
+    work, given = only(captured, "work"), only(captured, "given")
+    assert (began + 5, began + 10**9) == (work.start_unix_ns, work.end_unix_ns)
+    assert (long_ago, long_ago + 7) == (given.start_unix_ns, given.end_unix_ns)
+
+
 def test_open_spans_are_known_with_their_threads(captured: Captured) -> None:
     """
     The bridge adds those that were begun before a window.
@@ -383,31 +249,6 @@ def test_a_windows_exception_reaches_nobody(captured: Captured, monkeypatch: pyt
         pass
 
     assert 1 == len(captured.named("work"))
-
-
-def test_threads_are_all_below_the_process(captured: Captured) -> None:
-    """
-    A hundred threads at once, none without its step.
-    """
-    barrier = threading.Barrier(20)
-
-    def work() -> None:
-        barrier.wait(10)
-        with stepscope.span("outer"), stepscope.span("inner"):
-            pass
-
-    with stepscope.step():
-        threads = [threading.Thread(target=work) for _ in range(20)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(10)
-        stepscope.weights_published(1)
-
-    process = only(captured, "rl.step.process")
-    assert [process.span_id] * 20 == [span.parent_span_id for span in captured.named("outer")]
-    outer = {span.span_id for span in captured.named("outer")}
-    assert outer == {span.parent_span_id for span in captured.named("inner")}
 
 
 def test_resource_says_run_attempt_and_service(captured: Captured, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,155 +1,18 @@
 """
-The windows of a process: opening, closing exactly once, on the right thread, whatever fails.
+The windows of a process: opened and closed exactly once, whatever fails.
 """
 
-import asyncio
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
+from dataclasses import replace
 
 import pytest
+from opentelemetry.sdk.resources import Resource
 
-from stepscope import recorder, wire
-from stepscope.profilers import AnyProfiler, ForeignProfilerError, NoArtifactError, Registry, UnavailableError
-from stepscope.windows import Windows
-from tests.unit.stepscope.fake_profiler import FakeEngine, FakeProfiler
-from tests.unit.stepscope.fake_sidecar import until
-
-TRACE, SPAN = "1" * 32, "2" * 16
-
-
-class Desk:
-    """
-    The way to a sidecar that answers ``answer``; keeps what it is told.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.caps = wire.Caps()
-        self.tool = "torch"
-        self.answer: Callable[[], wire.Message | None] = self.grant
-        self.told: list[wire.Message] = []
-        self.missed: list[str] = []
-        self.asked: list[bool] = []
-
-    def grant(self) -> wire.Message:
-        """
-        Yes.
-        """
-        number = len(self.asked)
-        return wire.Grant(
-            id=1,
-            window=f"w{number}",
-            tool=self.tool,
-            level="spans",
-            folder=str(self.folder / f"w{number}"),
-            caps=self.caps,
-        )
-
-    def ask(self, *, step: int, param_version: int, forced: bool, other_thread: bool) -> wire.Message | None:
-        """
-        What the test wants.
-        """
-        self.asked.append(other_thread)
-        return self.answer()
-
-    def miss(self, *, step: int, param_version: int, reason: str) -> None:
-        """
-        Keep it.
-        """
-        self.missed.append(reason)
-
-    def tell(self, message: wire.Message) -> None:
-        """
-        Keep it.
-        """
-        self.told.append(message)
-
-    def metadata(self) -> Mapping[str, str]:
-        """
-        Something.
-        """
-        return {"stepscope.run": "r"}
-
-    @property
-    def closed(self) -> list[wire.Closed]:
-        """
-        The close records.
-        """
-        return [message for message in self.told if isinstance(message, wire.Closed)]
-
-    @property
-    def ended(self) -> list[tuple[str, str]]:
-        """
-        State and reason of the windows that left nothing.
-        """
-        return [(message.state, message.reason) for message in self.told if isinstance(message, wire.Ended)]
-
-
-class Rig:
-    """
-    Windows with a stand-in profiler and desk.
-    """
-
-    def __init__(self, folder: Path, profiler: AnyProfiler | None = None) -> None:
-        self.desk = Desk(folder)
-        self.profiler = FakeProfiler()
-        self.seconds = 0.0
-        chosen = self.profiler if profiler is None else profiler
-        if isinstance(chosen, FakeProfiler):
-            self.profiler = chosen
-        self.desk.tool = chosen.name
-        self.windows = Windows(
-            control=self.desk,
-            profilers=Registry({"torch": self.profiler, chosen.name: chosen}),
-            clock=lambda: 1000,
-            monotonic=lambda: self.seconds,
-        )
-
-    def open(self, step: int = 5) -> bool:
-        """
-        Open, and begin the process's span.
-        """
-        opened = self.windows.open(step=step, param_version=step - 1)
-        if opened:
-            self.windows.started(trace_id=TRACE, span_id=SPAN)
-        return opened
-
-
-@pytest.fixture
-def rig(tmp_path: Path) -> Rig:
-    """
-    Windows with a profiler that any thread may stop.
-    """
-    return Rig(tmp_path)
-
-
-@pytest.fixture
-def bound(tmp_path: Path) -> Rig:
-    """
-    Windows with a profiler that belongs to its thread.
-    """
-    return Rig(tmp_path, FakeProfiler(thread_bound=True))
-
-
-@pytest.fixture(autouse=True)
-def no_thread_stays(rig: Rig, bound: Rig) -> Iterator[None]:
-    """
-    End the watchdogs.
-    """
-    yield
-    rig.windows.end(version=0, timeout=5)
-    bound.windows.end(version=0, timeout=5)
-
-
-def elsewhere(work: Callable[[], object]) -> None:
-    """
-    Do ``work`` on another thread and wait for it.
-    """
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
+from stepscope import bridge, provider, recorder, wire
+from stepscope.complaints import Complaints
+from stepscope.profilers import ForeignProfilerError, NoArtifactError, Recording, Request, UnavailableError
+from tests.unit.stepscope.desk import SPAN, TRACE, Rig
 
 
 def test_a_window_from_grant_to_record(rig: Rig) -> None:
@@ -174,9 +37,51 @@ def test_a_window_from_grant_to_record(rig: Rig) -> None:
         closed.incomplete,
     )
     assert {"open", "start", "stop", "export"} == set(closed.stall)
-    assert closed == wire.load_closed((rig.desk.folder / "w1" / recorder.RECORD).read_bytes())
+    assert closed == wire.load_closed((rig.desk.folder / "w1" / wire.RECORD).read_bytes())
     assert {"stepscope.run": "r", "stepscope.step": "5", "stepscope.window": "w1"}.items() <= closed.metadata.items()
     assert closed.metadata == rig.profiler.metadata
+
+
+def test_what_a_profiler_says_nothing_of_is_the_time_that_stopping_took(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    One of a user's own that times nothing has kept its process waiting all the same.
+    """
+    stopped = rig.profiler.stop
+
+    def silent(request: Request, *, keep: bool = True) -> Recording:
+        threading.Event().wait(0.02)
+        return replace(stopped(request, keep=keep), stall={})
+
+    monkeypatch.setattr(rig.profiler, "stop", silent)
+    rig.open()
+    rig.windows.close(version=5)
+
+    assert {"open", "start", "stop"} == set(rig.desk.closed[0].stall)
+    assert 0.02 <= rig.desk.closed[0].stall["stop"]
+
+
+@pytest.mark.parametrize("at", ["enter", "exit"])
+def test_a_mark_that_raises_costs_no_span(rig: Rig, at: str) -> None:
+    """
+    The span is delivered, training goes on, and the window is kept.
+    """
+    delivered: list[str] = []
+    live = provider.Live(sink=lambda span: delivered.append(span.name), windows=rig.windows, version=0)
+    tracer = provider.make(live=live, ids_=provider.Ids(), resource=Resource({})).get_tracer("t")
+
+    def broken(told: object) -> object:
+        raise RuntimeError(at)
+
+    setattr(rig.profiler, at, broken)
+    rig.open()
+    with tracer.start_as_current_span("train"):
+        pass
+    rig.windows.close(version=5)
+
+    assert ["train"] == delivered
+    assert ["boundary"] == [item.reason for item in rig.desk.closed]
 
 
 def test_closing_twice_closes_once(rig: Rig) -> None:
@@ -232,7 +137,7 @@ def test_a_foreign_profiler_is_not_even_asked_about(rig: Rig) -> None:
     rig.profiler.is_foreign = True
 
     assert not rig.open()
-    assert (["foreign_profiler"], [], []) == (rig.desk.missed, rig.desk.asked, rig.profiler.calls)
+    assert (["foreign_profiler"], 0, []) == (rig.desk.missed, rig.desk.asked, rig.profiler.calls)
 
 
 def test_one_window_at_a_time(rig: Rig) -> None:
@@ -245,21 +150,22 @@ def test_one_window_at_a_time(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "reason"),
+    ("error", "state", "reason"),
     [
-        (RuntimeError("x"), "start_error"),
-        (ForeignProfilerError("x"), "foreign_profiler"),
-        (UnavailableError("x"), "tool_unavailable"),
+        (RuntimeError("x"), "failed", "start_error"),
+        (ForeignProfilerError("x"), "failed", "foreign_profiler"),
+        (UnavailableError("x"), "denied", "tool_unavailable"),
     ],
 )
-def test_a_profiler_that_does_not_start_ends_its_window(rig: Rig, error: Exception, reason: str) -> None:
+def test_a_profiler_that_does_not_start_ends_its_window(rig: Rig, error: Exception, state: str, reason: str) -> None:
     """
     Nothing is raised; the next window is not affected.
     """
     rig.profiler.errors["start"] = error
 
     assert not rig.open()
-    assert [("failed", reason)] == rig.desk.ended
+    assert [(state, reason)] == rig.desk.ended
+    assert state == rig.windows.outcome()["state"]
     assert rig.open(6)
 
 
@@ -291,7 +197,7 @@ def test_a_tool_that_this_process_lacks_ends_its_window(rig: Rig) -> None:
     rig.desk.tool = "unheard_of"
 
     assert not rig.open()
-    assert [("failed", "tool_unavailable")] == rig.desk.ended
+    assert [("denied", "tool_unavailable")] == rig.desk.ended
 
 
 def test_a_folder_that_cannot_be_made_ends_its_window(rig: Rig) -> None:
@@ -326,175 +232,6 @@ def test_opened_in_the_middle_of_a_step_is_said(rig: Rig) -> None:
     assert "opened_late" == rig.desk.closed[0].incomplete
 
 
-def test_a_stop_is_carried_out_at_once_where_any_thread_may(rig: Rig) -> None:
-    """
-    The boundary that comes later does nothing.
-    """
-    rig.open()
-    rig.windows.stop("w1", "stopped_by_user")
-    until(lambda: bool(rig.desk.closed))
-    rig.windows.close(version=5)
-
-    assert [("stopped_by_user", "stopped", 4)] == [
-        (item.reason, item.incomplete, item.version_at_close) for item in rig.desk.closed
-    ]
-
-
-def test_a_stop_that_comes_while_opening_is_not_lost(rig: Rig) -> None:
-    """
-    It names a window that is only starting.
-    """
-
-    def grant() -> wire.Message | None:
-        granted = rig.desk.grant()
-        rig.windows.stop("w1", "stopped_by_user")
-        return granted
-
-    rig.desk.answer = grant
-    rig.open()
-
-    until(lambda: bool(rig.desk.closed))
-
-
-def test_a_stop_for_another_window_is_ignored(rig: Rig) -> None:
-    """
-    It may be late.
-    """
-    rig.open()
-    rig.windows.stop("w7", "stopped_by_user")
-    rig.windows.close(version=5)
-
-    assert ["boundary"] == [item.reason for item in rig.desk.closed]
-
-
-@pytest.mark.parametrize("at", ["start", "end"])
-def test_a_stop_waits_for_the_owners_next_span(bound: Rig, at: str) -> None:
-    """
-    A thread-bound profiler is stopped by its thread alone.
-    """
-    bound.open()
-    bound.windows.span_started(1, "process")
-    bound.windows.stop("w1", "stopped_by_user")
-    elsewhere(lambda: bound.windows.span_started(2, "other"))
-    assert bound.windows.recording
-
-    if at == "start":
-        bound.windows.span_started(3, "next")
-    else:
-        bound.windows.span_ended(1)
-
-    assert ["stopped_by_user"] == [item.reason for item in bound.desk.closed]
-    assert "enter next #0000000000000003" not in bound.profiler.calls
-
-
-def test_a_boundary_on_another_thread_is_left_to_the_owner(bound: Rig) -> None:
-    """
-    The window ends at the owner's next span, says why, and the next one is asked for differently.
-    """
-    bound.open()
-    elsewhere(lambda: bound.windows.close(version=5))
-    assert bound.windows.recording
-
-    bound.windows.span_started(9, "next")
-    bound.open(6)
-
-    assert [("wrong_thread", "closed_late", 5)] == [
-        (item.reason, item.incomplete, item.version_at_close) for item in bound.desk.closed
-    ]
-    assert [False, True] == bound.desk.asked
-
-
-def test_the_owners_next_step_ends_what_was_left_to_it(bound: Rig) -> None:
-    """
-    Without a span in between.
-    """
-    bound.open()
-    elsewhere(lambda: bound.windows.close(version=5))
-
-    assert bound.open(6)
-    assert ["wrong_thread"] == [item.reason for item in bound.desk.closed]
-
-
-def test_a_window_whose_owner_has_gone_is_given_up(bound: Rig) -> None:
-    """
-    Nobody stops its profiler; the next step can record.
-    """
-    elsewhere(bound.open)
-
-    assert bound.open(6)
-    assert [("failed", "wrong_thread")] == bound.desk.ended
-    assert ["start", "abandon", "start"] == bound.profiler.calls
-
-
-def test_a_thread_in_the_owners_stead_is_not_the_owner(bound: Rig) -> None:
-    """
-    Python often gives the ident of a thread that ended to the next one; the first one's profiler is not touched there.
-    """
-    elsewhere(bound.open)
-    for _ in range(5):
-        elsewhere(lambda: bound.windows.close(version=5))
-    stopped = "stop" in bound.profiler.calls
-    bound.windows.end(version=5, timeout=1.0)
-
-    assert not stopped
-    assert [("failed", "wrong_thread")] == bound.desk.ended
-
-
-def test_at_exit_another_threads_window_is_given_up(bound: Rig) -> None:
-    """
-    Stopping it would crash the exit.
-    """
-    elsewhere(bound.open)
-    bound.windows.end(version=4, timeout=5)
-
-    assert [("failed", "wrong_thread")] == bound.desk.ended
-    assert "stop" not in bound.profiler.calls
-
-
-def test_at_exit_ones_own_window_is_kept(rig: Rig) -> None:
-    """
-    What was recorded is finalised, and nothing opens any more.
-    """
-    rig.open()
-    rig.windows.end(version=4, timeout=5)
-
-    assert [("process_exit", "process_exit")] == [(item.reason, item.incomplete) for item in rig.desk.closed]
-    assert not rig.open(6)
-
-
-@pytest.mark.parametrize("thread_bound", [False, True])
-def test_a_window_over_its_seconds_is_capped(rig: Rig, bound: Rig, thread_bound: bool) -> None:
-    """
-    It closes early, is kept, and says so.
-    """
-    chosen = bound if thread_bound else rig
-    chosen.desk.caps = wire.Caps(seconds=0.01)
-    chosen.open()
-    chosen.seconds = 1.0
-
-    def closed() -> bool:
-        # The owner's next span, at which a thread-bound one is stopped.
-        chosen.windows.span_ended(1)
-        return bool(chosen.desk.closed)
-
-    until(closed)
-
-    assert [("cap_seconds", "capped")] == [(item.reason, item.incomplete) for item in chosen.desk.closed]
-
-
-def test_a_window_over_its_bytes_is_capped(rig: Rig) -> None:
-    """
-    Marks are counted at what they take in the file.
-    """
-    rig.desk.caps = wire.Caps(bytes=1000)
-    rig.open()
-    for number in range(5):
-        rig.windows.span_started(number, "s")
-
-    until(lambda: bool(rig.desk.closed))
-    assert "cap_bytes" == rig.desk.closed[0].reason
-
-
 def test_spans_begun_before_the_window_are_reported(rig: Rig) -> None:
     """
     As they were when the window opened.
@@ -520,72 +257,6 @@ def test_live_spans_that_cannot_be_had_do_not_cost_the_window(rig: Rig) -> None:
     rig.windows.live_spans = broken
 
     assert rig.open()
-
-
-def test_an_engine_is_driven_by_the_async_calls(tmp_path: Path) -> None:
-    """
-    Its start and stop are awaited; a plain call cannot drive it and says so.
-    """
-    engine = FakeEngine()
-    rig = Rig(tmp_path, engine)
-
-    async def step() -> None:
-        assert await rig.windows.aopen(step=5, param_version=4)
-        rig.windows.started(trace_id=TRACE, span_id=SPAN)
-        rig.windows.span_started(1, "rollout.generate")
-        await rig.windows.aclose(version=5)
-
-    asyncio.run(step())
-    assert not rig.open(6)
-    rig.windows.end(version=5, timeout=5)
-
-    assert ["start", "stop"] == engine.calls
-    assert ("engine.json", ["rollout.generate"]) == (
-        rig.desk.closed[0].artifact,
-        [span.name for span in rig.desk.closed[0].continued],
-    )
-    assert [("failed", "tool_unavailable")] == rig.desk.ended
-
-
-def test_an_engine_that_hangs_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    The loop goes on after the deadline.
-    """
-    monkeypatch.setattr(recorder, "ENGINE_DEADLINE", 0.05)
-    engine = FakeEngine()
-    rig = Rig(tmp_path, engine)
-
-    async def step() -> None:
-        assert await rig.windows.aopen(step=5, param_version=4)
-        rig.windows.started(trace_id=TRACE, span_id=SPAN)
-        engine.hang = True
-        await rig.windows.aclose(version=5)
-
-    asyncio.run(step())
-    rig.windows.end(version=5, timeout=5)
-
-    assert [("failed", "stop_timeout")] == rig.desk.ended
-
-
-def test_a_stop_reaches_an_engine_through_its_loop(tmp_path: Path) -> None:
-    """
-    The watchdog's thread cannot await; the loop that opened can.
-    """
-    rig = Rig(tmp_path, FakeEngine())
-
-    async def step() -> None:
-        assert await rig.windows.aopen(step=5, param_version=4)
-        rig.windows.started(trace_id=TRACE, span_id=SPAN)
-        rig.windows.stop("w1", "stopped_by_user")
-        for _ in range(1000):
-            if rig.desk.closed:
-                return
-            await asyncio.sleep(0.01)
-
-    asyncio.run(step())
-    rig.windows.end(version=5, timeout=5)
-
-    assert ["stopped_by_user"] == [item.reason for item in rig.desk.closed]
 
 
 @pytest.mark.parametrize("at", ["start", "stop"])
@@ -618,33 +289,39 @@ def test_an_interrupt_waits_until_the_profiler_has_done_it(rig: Rig, at: str, mo
     assert ["w1"] == [record.window for record in rig.desk.closed]
 
 
-@pytest.mark.parametrize(("at", "reason"), [("start", "start_error"), ("stop", "stop_error")])
-def test_a_task_cancelled_while_an_engine_is_at_it_ends_the_window(tmp_path: Path, at: str, reason: str) -> None:
+def test_a_record_that_cannot_be_told_ends_its_window(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    The cancellation goes on, and the sidecar learns that nothing will come.
+    The sidecar would take it for open as long as the process lives, and grant no other.
     """
-    desk, engine = Desk(tmp_path), FakeEngine()
-    desk.tool = engine.name
-    windows = Windows(control=desk, profilers=Registry({engine.name: engine}), tool=engine.name)
+    tell = rig.desk.tell
 
-    async def step() -> None:
-        engine.hang = at == "start"
-        await windows.aopen(step=5, param_version=4)
-        windows.started(trace_id=TRACE, span_id=SPAN)
-        engine.hang = True
-        await windows.aclose(version=5)
+    def told(message: wire.Message) -> None:
+        if isinstance(message, wire.Closed):
+            raise TypeError("cannot be encoded")
+        tell(message)
 
-    async def run() -> bool:
-        task = asyncio.create_task(step())
-        while at not in engine.calls:
-            await asyncio.sleep(0)
-        task.cancel()
-        await asyncio.wait([task])
-        return task.cancelled()
+    monkeypatch.setattr(rig.desk, "tell", told)
+    rig.open()
+    rig.windows.close(version=5)
 
-    cancelled = asyncio.run(run())
-    windows.end(version=5, timeout=1.0)
+    assert [("failed", "stop_error")] == rig.desk.ended
+    assert "failed" == rig.windows.outcome()["state"]
+    assert not rig.windows.recording
 
-    assert cancelled
-    assert [("failed", reason)] == desk.ended
-    assert not windows.listed()
+
+def test_spans_that_a_close_record_does_not_list_are_said(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """
+    Whether they are in the recording is not looked at.
+    """
+    monkeypatch.setattr(bridge, "MAX_LISTED", 2)
+    monkeypatch.setattr(recorder, "complaints", Complaints())
+    rig.open()
+    for number in range(5):
+        rig.windows.span_started(number, "s")
+        rig.windows.span_ended(number)
+    rig.windows.close(version=5)
+
+    assert 2 == len(rig.desk.closed[0].mirrored)
+    assert ["window w1 does not list 3 of its spans"] == [record.getMessage() for record in caplog.records]

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from stepscope import wire
 from stepscope.errors import WireError
+from tests.unit.stepscope.closes import CLOSED
 
 st.register_type_strategy(float, st.floats(allow_nan=False))
 
@@ -84,16 +85,8 @@ def test_a_close_record_is_read_back_and_nothing_else_is_one() -> None:
     """
     It is the same message, kept as a file.
     """
-    closed = wire.Closed(
-        window="w",
-        reason="boundary",
-        version_at_close=3,
-        opened_unix_ns=1,
-        closed_unix_ns=2,
-        artifact="recording.json",
-        trace_id="0" * 32,
-        span_id="0" * 16,
-        level="spans",
+    closed = dataclasses.replace(
+        CLOSED,
         continued=[wire.ContinuedSpan(span_id="a", name="b", start_unix_ns=1, end_unix_ns=2, thread=3)],
     )
 
@@ -108,3 +101,31 @@ def test_every_message_has_a_kind_of_its_own() -> None:
     """
     assert len(wire.KINDS) == len(typing.get_args(wire.Message))
     assert all(dataclasses.is_dataclass(kind) for kind in wire.KINDS.values())
+
+
+def test_text_that_utf8_has_no_bytes_for_arrives_as_escapes() -> None:
+    """
+    A name of a file may hold any bytes; a store, a report and a page hold text.
+    """
+    sent = wire.Samples(step=1, mini_batch=1, param_version=0, rows=[["a\udcff", 1, None, "été", ""]])
+    reopened = wire.OpenWindow(
+        window="w", step=1, param_version=0, tool="t\udcfe", level="", opened_unix_ns=1, trace_id="", span_id=""
+    )
+    process: dict[str, typing.Any] = {
+        "node": "n",
+        "pid": 1,
+        "process_start": 1,
+        "role": "r",
+        "rank": 0,
+        "open_windows": [reopened],
+    }
+    register = wire.Register(
+        id=1, protocol=1, run="r", attempt="a", tools={"torch\udcfe": "no \udcff.so, été"}, **process
+    )
+    samples, registered = wire.decode(wire.encode(sent)), wire.decode(wire.encode(register))
+
+    assert isinstance(samples, wire.Samples)
+    assert isinstance(registered, wire.Register)
+    assert [["a\\udcff", 1, None, "été", ""]] == samples.rows
+    assert {"torch\\udcfe": "no \\udcff.so, été"} == registered.tools
+    assert "t\\udcfe" == registered.open_windows[0].tool

@@ -64,6 +64,9 @@ def test_test_switches_are_taken_but_not_shown() -> None:
         ({"resume": "latest"}, "--checkpoints DIR"),
         ({"resume": "v3", "checkpoints": "x"}, "a version number, or latest"),
         ({"ack_deadline": 0.0}, "--ack-deadline"),
+        ({"engine": "sglang"}, "torch and vllm"),
+        ({"engine": "vllm"}, "needs --model PATH"),
+        ({"log_prob_tolerance": -1.0}, "--log-prob-tolerance"),
     ],
 )
 def test_what_cannot_run_is_refused(wrong: dict[str, Any], says: str) -> None:

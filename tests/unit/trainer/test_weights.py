@@ -78,6 +78,16 @@ def test_a_silent_and_a_dead_replica_are_given_up_and_named() -> None:
     assert 1 == weights.live
 
 
+def test_a_replica_that_died_without_a_word_is_named_by_its_error() -> None:
+    """
+    The run goes on with the others all the same.
+    """
+    weights, _ = channel({"r0": Answer(), "r2": ValueError()}, [])
+    weights.send(3, {}, probe=[], validate=False)
+
+    assert "ValueError" == weights.wait().given_up[2]
+
+
 def test_a_run_without_replicas_ends() -> None:
     """
     When nobody acknowledges, nobody will ever generate.

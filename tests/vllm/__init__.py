@@ -1,0 +1,3 @@
+"""
+Tests against a real vLLM on the CPU. In an environment of their own: ``make test-vllm``.
+"""
