@@ -15,7 +15,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from stepscope import names, selection, settings
+from stepscope import names, selection, servers, settings
+from stepscope_sidecar import reasons
 
 DOCS = Path(__file__).parent
 LANGUAGES = ("en", "zh")
@@ -36,6 +37,7 @@ EXAMPLE_STEPS = 20
 ENUMS: dict[str, type[StrEnum]] = {
     "buckets": names.Bucket,
     "levels": names.Level,
+    "tools": names.Tool,
     "states": names.State,
     "reasons": names.Reason,
     "incomplete": names.Incomplete,
@@ -43,10 +45,13 @@ ENUMS: dict[str, type[StrEnum]] = {
 """Closed lists of values; their texts are in ``names.toml`` in every language, English too."""
 
 TEXTS: dict[str, dict[str, str]] = {
-    "spans": {name: name.help for name in names.SPANS},
+    "spans": {name: name.help for name in (*names.SPANS, *names.INTEGRATION_SPANS)},
     "attributes": {name: name.help for name in names.ATTRIBUTES},
+    "events": {name: name.help for name in (*names.EVENTS, *names.EVENT_ATTRIBUTES)},
     "metrics": {metric.name: metric.help for metric in names.METRICS},
     "environment": {name: name.help for name in names.ENVIRONMENT},
+    "reasons": {str(name): text for name, text in reasons.REASONS.items()},
+    "incomplete": {str(name): text for name, text in reasons.INCOMPLETE.items()},
 }
 """Names that carry their English text in the code; ``names.toml`` of every other language translates them."""
 
@@ -133,15 +138,30 @@ def defaults() -> dict[str, str]:
         names.DISABLED: "1" if base.disabled else "0",
         names.RUN_ENV: base.run or "run",
         names.ATTEMPT_ENV: base.attempt,
+        names.NODE: base.node,
         names.SOCKET: "" if base.socket is None else str(base.socket),
+        names.STEPS_FILE: "" if base.steps_file is None else str(base.steps_file),
+        names.CONTINUOUS: "1" if base.continuous else "0",
+        names.REPLICA_STOP: "after" if base.stop_after else "before",
         names.CAP_SECONDS: f"{base.cap_seconds:g}",
         names.CAP_BYTES: size(base.cap_bytes),
         names.CAP_MEMORY: size(base.cap_memory),
+        names.BOUNDARY_SECONDS: f"{base.boundary_seconds:g}",
         names.DISK_BUDGET: size(base.disk_budget),
+        names.KEEP_SECONDS: "",
+        names.KEEP_BYTES: "",
         names.REQUEST_SPANS: str(base.request_spans),
         names.OTLP_HTTP: address(base.otlp_http),
         names.OTLP_GRPC: address(base.otlp_grpc),
+        names.ARTIFACTS: base.artifacts,
         names.TOKEN_FILE: "" if base.token_file is None else str(base.token_file),
+        names.TRACE_VIEW: base.trace_view,
+        names.VIEWER: base.viewer,
+        names.HTTP_PROFILER_URL: "",
+        names.HTTP_PROFILER_KIND: str(servers.Kind.VLLM),
+        names.HTTP_PROFILER_DIR: "",
+        names.HTTP_PROFILER_ANY_HOST: "0",
+        names.HTTP_PROFILER_TOKEN_FILE: "",
     }
 
 
@@ -246,7 +266,7 @@ def render(language: str) -> str:
     rows2 = [(code(f"{names.STEPS}={text}"), steps_named(text) or page["nothing"]) for text in EXAMPLES]
     lines += table([page["example"], page["steps"]], rows2)
 
-    for section in ("spans", "attributes"):
+    for section in ("spans", "attributes", "events"):
         lines += [f"## {page[section]}", "", page[f"{section}_intro"], ""]
         lines += table([page["name"], page["meaning"]], [(code(n), text) for n, text in ordered(lists, section)])
 
