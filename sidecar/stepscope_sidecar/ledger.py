@@ -2,36 +2,27 @@
 What the controller says, kept in the store: rows, counts and the sidecar's own spans.
 
 A change and what is counted of it are one transaction, so that a sidecar that dies in between counts nothing twice.
-Nothing here waits. What the store could not take (a full disk) is tried again later, in order.
+Nothing here waits. What the store could not take (a full disk) is tried again later, see ``unsaved``.
 """
 
 import logging
 import re
 import sqlite3
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
 
 from stepscope import wire
-from stepscope.names import State
 from stepscope.paths import without_folders
 from stepscope.settings import Settings
 from stepscope_sidecar import capture, counting, inbox, totals
-from stepscope_sidecar.errors import StoreBusyError, StoreFullError
-from stepscope_sidecar.labels import in_phases
 from stepscope_sidecar.plan import Plan
 from stepscope_sidecar.processes import Process
-from stepscope_sidecar.rows import MissingRow, ProcessRow, SampleRow, SelectionRow, WindowRow
-from stepscope_sidecar.store import Store, write
-from stepscope_sidecar.surroundings import alive
+from stepscope_sidecar.recast import process_row, window_row
+from stepscope_sidecar.rows import MissingRow, SampleRow, SelectionRow, WindowRow
+from stepscope_sidecar.store import Store, add_samples, write
+from stepscope_sidecar.unsaved import Unsaved
 from stepscope_sidecar.windows import Window
 
 LOG = logging.getLogger(__name__)
-
-Work = Callable[[sqlite3.Connection], None]
-
-MAX_RETRIES = 10_000
-"""Writes that wait for a full disk; each takes about a kilobyte."""
 
 LABEL = re.compile(r"[a-z_]{1,40}")
 """A reason for dropped spans, which becomes a label."""
@@ -63,8 +54,7 @@ class StoreLedger:
         self._url = url
         self._unix_ns = unix_ns
         self._newest: dict[str, int] = {}
-        self._retries: deque[Work] = deque(maxlen=MAX_RETRIES)
-        self._sent = self._settled = 0
+        self._unsaved = Unsaved(store)
         self._begun: set[tuple[str, str]] = set()
 
     @property
@@ -72,7 +62,7 @@ class StoreLedger:
         """
         Changes that are not in the store yet.
         """
-        return self._sent - self._settled + len(self._retries)
+        return len(self._unsaved)
 
     def window(self, window: Window, *, before: Window | None) -> None:
         """
@@ -80,8 +70,7 @@ class StoreLedger:
         """
         row = window_row(window, run=self._settings.run, attempt=self._settings.attempt)
         first = self._first(window.role, window.tool)
-        number = self._newest.get(window.window, 0) + 1
-        self._newest[window.window] = number
+        newest = self._newest_of(window.window)
         starts = capture.recorded(window) and not (before is not None and capture.recorded(before))
         ends = window.state.final and not (before is not None and before.state.final)
         spans = [capture.opened(window)] if starts else []
@@ -95,8 +84,7 @@ class StoreLedger:
         def work(connection: sqlite3.Connection) -> None:
             if first:
                 counting.begin(connection, window.role, window.tool)
-            # A write that was put off must not undo a later one.
-            if self._newest.get(window.window, number) == number:
+            if newest():
                 write(connection, row)
             if spans:
                 inbox.append(connection, body, spans=len(spans), unix_ns=now)
@@ -105,14 +93,20 @@ class StoreLedger:
             if ends:
                 counting.end(connection, window)
 
-        self._submit(work)
+        self._unsaved.put(work)
         self._changed(row)
 
     def row(self, row: WindowRow) -> None:
         """
         Keep ``row`` of a window that is final, and of which something has become of its recording.
         """
-        self._submit(lambda connection: write(connection, row))
+        newest = self._newest_of(row.window)
+
+        def work(connection: sqlite3.Connection) -> None:
+            if newest():
+                write(connection, row)
+
+        self._unsaved.put(work)
         self._changed(row)
 
     def process(self, process: Process) -> None:
@@ -129,7 +123,7 @@ class StoreLedger:
             if row.entered_step or row.closed_step:
                 totals.reach(connection, row.role, row.param_version, unix_ns=now)
 
-        self._submit(work)
+        self._unsaved.put(work, over=(row.node, row.pid, row.process_start))
 
     def plan(self, plan: Plan) -> None:
         """
@@ -142,7 +136,7 @@ class StoreLedger:
             source=without_folders(plan.source),
             stopped=plan.stopped,
         )
-        self._submit(lambda connection: write(connection, row))
+        self._unsaved.put(lambda connection: write(connection, row))
 
     def samples(self, message: wire.Samples) -> None:
         """
@@ -151,7 +145,7 @@ class StoreLedger:
         rows = [row for item in message.rows if (row := _sample(message, item)) is not None]
         if len(rows) < len(message.rows):
             LOG.warning("%d sample rows of step %d are malformed", len(message.rows) - len(rows), message.step)
-        self._store.add_samples(rows).add_done_callback(_noted)
+        self._unsaved.put(lambda connection: add_samples(connection, rows), size=len(rows), spared=True)
 
     def dropped(self, spans: Mapping[str, int]) -> None:
         """
@@ -159,14 +153,14 @@ class StoreLedger:
         """
         for reason, count in spans.items():
             label = reason if LABEL.fullmatch(reason) else "other"
-            self._count(inbox.DROPPED, {"reason": label}, max(0, count))
+            self._unsaved.add(inbox.DROPPED, {"reason": label}, max(0, count))
 
     def tool(self, role: str, tool: str) -> None:
         """
         Windows of ``role`` will be by ``tool``: their counters begin at 0.
         """
         if self._first(role, tool):
-            self._submit(lambda connection: counting.begin(connection, role, tool))
+            self._unsaved.put(lambda connection: counting.begin(connection, role, tool))
 
     def missing(self, by_role: Mapping[str, int], found: Sequence[MissingRow] = ()) -> None:
         """
@@ -174,197 +168,48 @@ class StoreLedger:
         """
         values = dict(by_role)
 
-        def work(connection: sqlite3.Connection) -> None:
+        def keep(connection: sqlite3.Connection) -> None:
             for row in found:
                 write(connection, row)
-            for role, count in values.items():
-                totals.put(connection, "stepscope_missing_ranks", {"role": role}, count)
 
-        self._submit(work)
+        def count(connection: sqlite3.Connection) -> None:
+            for role, number in values.items():
+                totals.put(connection, "stepscope_missing_ranks", {"role": role}, number)
+
+        if found:
+            self._unsaved.put(keep)
+        self._unsaved.put(count, over=self.missing.__name__)
         self._lacking(found)
 
     def update_delayed(self, role: str, seconds: float) -> None:
         """
         Count ``seconds`` that profiling kept an update of a process of ``role`` waiting.
         """
-        self._count("stepscope_update_delay_seconds_total", {"role": role}, seconds)
+        self._unsaved.add("stepscope_update_delay_seconds_total", {"role": role}, seconds)
 
     def finalise_cpu(self, seconds: float) -> None:
         """
         Count CPU time of finalising.
         """
-        self._count("stepscope_finalise_cpu_seconds_total", {}, seconds)
+        self._unsaved.add("stepscope_finalise_cpu_seconds_total", {}, seconds)
 
     def retry(self) -> None:
         """
         Try again what the store could not take. Called once in a while.
         """
-        for _ in range(len(self._retries)):
-            self._submit(self._retries.popleft())
+        self._unsaved.retry()
+
+    def _newest_of(self, window: str) -> Callable[[], bool]:
+        """
+        Whether the change of ``window`` that is about to be made is still its newest: one put off undoes no later one.
+        """
+        number = self._newest[window] = self._newest.get(window, 0) + 1
+        return lambda: self._newest[window] == number
 
     def _first(self, role: str, tool: str) -> bool:
         known = (role, tool) in self._begun
         self._begun.add((role, tool))
         return not known
-
-    def _count(self, name: str, labels: Mapping[str, str], amount: float) -> None:
-        self._submit(lambda connection: totals.add(connection, name, labels, amount))
-
-    def _submit(self, work: Work) -> None:
-        self._sent += 1
-
-        def done(future: "Future[None]") -> None:
-            # On the writer's thread, which is the only one to count here.
-            self._settled += 1
-            error = None if future.cancelled() else future.exception()
-            if isinstance(error, (StoreFullError, StoreBusyError)):
-                self._retries.append(work)
-            elif error is not None:
-                LOG.error("not kept: %s", error)
-
-        self._store.submit(work).add_done_callback(done)
-
-
-def window_row(window: Window, *, run: str, attempt: str) -> WindowRow:
-    """
-    ``window`` as the store has it.
-    """
-    return WindowRow(
-        window=window.window,
-        run=run,
-        attempt=attempt,
-        node=window.node,
-        step=window.step,
-        param_version=window.param_version,
-        version_at_close=window.version_at_close,
-        role=window.role,
-        rank=window.rank,
-        pid=window.pid,
-        process_start=window.process_start,
-        tool=window.tool,
-        level=window.level,
-        level_fallback=window.level_fallback,
-        state=window.state.value,
-        reason=str(window.reason),
-        detail=window.detail,
-        complete=window.complete,
-        incomplete_reason=window.incomplete_reason,
-        incomplete_share=window.incomplete_share,
-        artifact=window.artifact,
-        folder=window.folder,
-        bytes=window.bytes,
-        sha256=window.sha256,
-        trace_id=window.trace_id,
-        span_id=window.span_id,
-        asked_unix_ns=window.asked_unix_ns,
-        opened_unix_ns=window.opened_unix_ns,
-        closed_unix_ns=window.closed_unix_ns,
-        stall_seconds=in_phases(window.stall),
-        other={
-            "forced": window.forced,
-            "devices": list(window.devices),
-            "beside": window.beside,
-            "last_step": window.last_step,
-            "also": [list(ids) for ids in window.also],
-        },
-    )
-
-
-def window_of(row: WindowRow) -> Window:
-    """
-    The window in ``row``, as a restarted sidecar takes it over.
-    """
-    devices, also = row.other.get("devices"), row.other.get("also")
-    return Window(
-        window=row.window,
-        step=row.step,
-        param_version=row.param_version,
-        role=row.role,
-        rank=row.rank,
-        pid=row.pid,
-        process_start=row.process_start,
-        node=row.node,
-        tool=row.tool,
-        level=row.level,
-        level_fallback=row.level_fallback,
-        folder=row.folder,
-        devices=tuple(str(device) for device in devices) if isinstance(devices, list) else (),
-        forced=bool(row.other.get("forced")),
-        last_step=row.last_step if row.last_step > row.step else 0,
-        also=tuple((str(ids[0]), str(ids[1])) for ids in also if isinstance(ids, list) and len(ids) == 2)
-        if isinstance(also, list)
-        else (),
-        beside=str(row.other.get("beside") or ""),
-        state=State(row.state),
-        reason=row.reason,
-        detail=row.detail,
-        asked_unix_ns=row.asked_unix_ns,
-        opened_unix_ns=row.opened_unix_ns,
-        closed_unix_ns=row.closed_unix_ns,
-        version_at_close=row.version_at_close,
-        trace_id=row.trace_id,
-        span_id=row.span_id,
-        stall=row.stall_seconds,
-        complete=row.complete,
-        incomplete_reason=row.incomplete_reason,
-        incomplete_share=row.incomplete_share,
-        artifact=row.artifact,
-        bytes=row.bytes,
-        sha256=row.sha256,
-    )
-
-
-def process_row(process: Process, *, run: str, attempt: str) -> ProcessRow:
-    """
-    ``process`` as the store has it.
-    """
-    return ProcessRow(
-        pid=process.pid,
-        process_start=process.process_start,
-        node=process.node,
-        role=process.role,
-        rank=process.rank,
-        run=run,
-        attempt=attempt,
-        world_size=process.world_size,
-        param_version=process.param_version,
-        resumed_from=process.resumed_from,
-        total_steps=process.total_steps,
-        entered_step=process.entered_step,
-        closed_step=process.closed_step,
-        device_ids=list(process.devices),
-        tools=dict(process.tools),
-        environment=dict(process.environment),
-        registered_unix_ns=process.registered_unix_ns,
-        ended_unix_ns=process.ended_unix_ns,
-        end_reason=str(process.end_reason),
-    )
-
-
-def process_of(row: ProcessRow) -> Process:
-    """
-    The process in ``row``, as a restarted sidecar takes it over. Which steps it was expected to record is not kept.
-    """
-    return Process(
-        pid=row.pid,
-        process_start=row.process_start,
-        node=row.node,
-        role=row.role,
-        rank=row.rank,
-        watch_pid=row.pid if alive(row.pid, row.process_start) else 0,
-        world_size=row.world_size,
-        param_version=row.param_version,
-        resumed_from=row.resumed_from,
-        total_steps=row.total_steps,
-        devices=tuple(row.device_ids),
-        tools=dict(row.tools),
-        environment=dict(row.environment),
-        registered_unix_ns=row.registered_unix_ns,
-        ended_unix_ns=row.ended_unix_ns,
-        end_reason=row.end_reason,
-        entered_step=row.entered_step,
-        closed_step=row.closed_step,
-    )
 
 
 def _sample(message: wire.Samples, item: list[str | int | None]) -> SampleRow | None:
@@ -383,9 +228,3 @@ def _sample(message: wire.Samples, item: list[str | int | None]) -> SampleRow | 
         trace_id=str(trace_id or ""),
         span_id=str(span_id or ""),
     )
-
-
-def _noted(future: "Future[None]") -> None:
-    error = None if future.cancelled() else future.exception()
-    if error is not None:
-        LOG.error("samples not kept: %s", error)

@@ -9,7 +9,7 @@ this module on its connection. Reading is for ``reader.py``, on a connection of 
 
 import sqlite3
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import TypeVar, cast
@@ -130,13 +130,6 @@ class Store:
         """
         return build(spans, resource=self._resource)
 
-    def add_samples(self, samples: Iterable[SampleRow]) -> "Future[None]":
-        """
-        Keep what one mini-batch consumed, and count staleness; a version that is not known counts as unknown.
-        """
-        taken = list(samples)
-        return self.submit(lambda connection: _add_samples(connection, taken))
-
     def close(self, *, timeout: float = 5.0) -> bool:
         """
         Write what waits and close the file; False if received spans remain to be read, which the next start does.
@@ -159,7 +152,10 @@ TABLES: dict[type, str] = {
 }
 
 
-def _add_samples(connection: sqlite3.Connection, samples: list[SampleRow]) -> None:
+def add_samples(connection: sqlite3.Connection, samples: Sequence[SampleRow]) -> None:
+    """
+    Keep what one mini-batch consumed, and count staleness; a version that is not known counts as unknown.
+    """
     for row in samples:
         connection.execute(rows.upsert(row, "samples"), rows.values(row))
     stale = [(float(row.param_version - row.oldest_version), row) for row in samples if row.oldest_version is not None]

@@ -11,10 +11,10 @@ from stepscope.errors import SelectionError
 from stepscope.selection import Selection
 from stepscope.settings import Settings
 from stepscope_sidecar.controller import KEPT_STEPS
-from stepscope_sidecar.ledger import process_of, window_of
 from stepscope_sidecar.plan import ENVIRONMENT, STEPS_FILE, Plan
 from stepscope_sidecar.processes import Process
 from stepscope_sidecar.reader import open_reader
+from stepscope_sidecar.recast import process_of, window_of
 from stepscope_sidecar.surroundings import left_behind
 from stepscope_sidecar.windows import Window
 

@@ -167,8 +167,7 @@ class Writer:
             return
         self._behind = True
         # Whoever has the answer finds that the watchers know.
-        for watcher in self.watchers:
-            watcher()
+        self._tell_watchers()
         for answer in answers:
             answer()
 
@@ -193,9 +192,11 @@ class Writer:
 
     def _read_inbox(self) -> None:
         self._sliced = time.monotonic()
+        read = False
         try:
             self._connection.execute("BEGIN IMMEDIATE")
             while more := bool(self._slice_inbox(self._connection)):
+                read = True
                 if self._queue or time.monotonic() - self._sliced > IDLE_SLICES_SECONDS:
                     break
             self._connection.execute("COMMIT")
@@ -205,6 +206,13 @@ class Writer:
             LOG.warning("cannot read received spans into rows now, will try again: %s", error)
             return
         self._behind, self._retry_at = more, 0.0
+        if read:
+            # Who looked since the commit has counted what is read now.
+            self._tell_watchers()
+
+    def _tell_watchers(self) -> None:
+        for watcher in self.watchers:
+            watcher()
 
     def _rollback(self) -> None:
         if self._connection.in_transaction:

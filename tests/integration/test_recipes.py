@@ -14,7 +14,7 @@ import pytest
 
 from stepscope_sidecar import data
 from stepscope_sidecar.rows import SampleRow
-from stepscope_sidecar.store import Store, write
+from stepscope_sidecar.store import Store, add_samples, write
 from tests.integration.jobs import Job, command_line
 from tests.integration.programs import ROOT
 from tests.unit.sidecar.recorded import facts, ns
@@ -49,9 +49,10 @@ def copied(finished: Job, tmp_path_factory: pytest.TempPathFactory) -> Job:
     try:
         for row in rows:
             store.submit(partial(write, row=row)).result(WAIT)
-        store.add_samples(
-            [SampleRow(step=2, mini_batch=0, param_version=1, sample_id=f"s{n}", oldest_version=n) for n in (0, 1)]
-        ).result(WAIT)
+        samples = [
+            SampleRow(step=2, mini_batch=0, param_version=1, sample_id=f"s{n}", oldest_version=n) for n in (0, 1)
+        ]
+        store.submit(partial(add_samples, samples=samples)).result(WAIT)
     finally:
         store.close()
     return job

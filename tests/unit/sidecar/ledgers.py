@@ -10,7 +10,8 @@ from pathlib import Path
 from stepscope import ids, names
 from stepscope.names import State
 from stepscope.settings import read
-from stepscope_sidecar.ledger import StoreLedger, window_row
+from stepscope_sidecar.ledger import StoreLedger
+from stepscope_sidecar.recast import window_row
 from stepscope_sidecar.rows import OwnSpan
 from stepscope_sidecar.store import Store
 from stepscope_sidecar.windows import Window

@@ -20,7 +20,7 @@ from stepscope_sidecar.data import columns, kernels
 from stepscope_sidecar.errors import DataError
 from stepscope_sidecar.reader import open_reader
 from stepscope_sidecar.rows import SampleRow, SpanRow, Value, WindowRow, upsert, values
-from stepscope_sidecar.store import Store
+from stepscope_sidecar.store import Store, add_samples
 from tests.unit.sidecar.bodies import ATTEMPT, BEGAN, body, foreign, span
 from tests.unit.sidecar.recorded import facts, ns, present
 from tests.unit.sidecar.stored import WAIT, put, window
@@ -60,12 +60,11 @@ def attempt(tmp_path: Path) -> Path:
                 other={"last_step": 3},
             ),
         )
-        store.add_samples(
-            [
-                SampleRow(step=2, mini_batch=0, param_version=1, sample_id="a", oldest_version=0, trace_id="ab" * 16),
-                SampleRow(step=2, mini_batch=0, param_version=1, sample_id="b"),
-            ]
-        ).result(WAIT)
+        samples = [
+            SampleRow(step=2, mini_batch=0, param_version=1, sample_id="a", oldest_version=0, trace_id="ab" * 16),
+            SampleRow(step=2, mini_batch=0, param_version=1, sample_id="b"),
+        ]
+        store.submit(partial(add_samples, samples=samples)).result(WAIT)
     finally:
         store.close()
     return folder

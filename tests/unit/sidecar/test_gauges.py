@@ -4,6 +4,8 @@ The gauges of windows, of the backlog and of the sidecar's own process.
 
 import asyncio
 import logging
+import sqlite3
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from stepscope_sidecar.backlog import Backlog
 from stepscope_sidecar.errors import StoreSlowError
 from stepscope_sidecar.health import Health
 from stepscope_sidecar.inbox import FORWARDED, forwarded
+from stepscope_sidecar.index import Indexer
 from stepscope_sidecar.metrics import Gauge
 from stepscope_sidecar.reader import open_reader
 from stepscope_sidecar.store import Store
@@ -105,6 +108,32 @@ def test_the_backlog_tells_how_much_waits_and_for_how_long(tmp_path: Path) -> No
     )
     with open_reader(path) as reader:
         assert 3.0 == reader.totals().value(FORWARDED)
+    assert store.close(timeout=WAIT)
+
+
+def test_a_look_before_received_spans_are_rows_is_not_the_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Reading them into rows comes after their commit and changes what waits, too.
+    """
+    read, committed, looked = Indexer.slice, threading.Event(), threading.Event()
+
+    def late(indexer: Indexer, connection: sqlite3.Connection) -> bool:
+        if committed.is_set():
+            assert looked.wait(WAIT)
+        return read(indexer, connection)
+
+    monkeypatch.setattr(Indexer, "slice", late)
+    store = Store.open(tmp_path / schema.FILE, attempt=ATTEMPT, outbox=True)
+    store.watch(committed.set)
+    backlog = Backlog(store)
+    try:
+        store.append(batch(3), 3).result(WAIT)
+        asyncio.run(backlog.look())
+
+        assert 3.0 == values(backlog.gauges())["index"]
+    finally:
+        looked.set()
+    assert holds(lambda: not asyncio.run(backlog.look()) and not values(backlog.gauges())["index"])
     assert store.close(timeout=WAIT)
 
 

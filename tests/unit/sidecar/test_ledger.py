@@ -16,10 +16,10 @@ from stepscope.selection import Selection
 from stepscope.settings import read
 from stepscope_sidecar.costs import Costs
 from stepscope_sidecar.errors import StoreFullError
-from stepscope_sidecar.ledger import process_of, process_row, window_of, window_row
 from stepscope_sidecar.plan import Plan
 from stepscope_sidecar.processes import Process
 from stepscope_sidecar.reader import open_reader
+from stepscope_sidecar.recast import process_of, process_row, window_of, window_row
 from stepscope_sidecar.takeover import inherit
 from tests.unit.sidecar.ledgers import ENVIRONMENT, READY, RECORDING, WINDOW, costly, kept, ledger_of, step_spans
 from tests.unit.sidecar.stored import put, receive

@@ -13,9 +13,10 @@ from stepscope.names import Reason, State
 from stepscope.selection import Ranks, Selection
 from stepscope.settings import read
 from stepscope_sidecar import policy
-from stepscope_sidecar.ledger import StoreLedger, window_row
+from stepscope_sidecar.ledger import StoreLedger
 from stepscope_sidecar.policy import Ask, Rules
 from stepscope_sidecar.reader import open_reader
+from stepscope_sidecar.recast import window_row
 from stepscope_sidecar.removal import Removal
 from stepscope_sidecar.retention import TOO_MUCH, TOO_OLD, Doomed, Kept, decide
 from stepscope_sidecar.rows import WindowRow

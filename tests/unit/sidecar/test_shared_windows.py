@@ -11,9 +11,9 @@ from stepscope import names, wire
 from stepscope.names import Reason, State
 from stepscope_sidecar import capture, steptable
 from stepscope_sidecar.costs import Costs
-from stepscope_sidecar.ledger import window_of, window_row
 from stepscope_sidecar.processes import Process
 from stepscope_sidecar.reader import open_reader
+from stepscope_sidecar.recast import window_of, window_row
 from stepscope_sidecar.windows import Window, Windows
 from tests.unit.sidecar.ledgers import READY, RECORDING, kept, ledger_of, step_spans
 from tests.unit.sidecar.stepped import span

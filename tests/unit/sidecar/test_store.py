@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from stepscope_sidecar.errors import StoreError, StoreVersionError
 from stepscope_sidecar.reader import open_reader
 from stepscope_sidecar.rows import ProcessRow, SampleRow, SelectionRow
 from stepscope_sidecar.spans import build
-from stepscope_sidecar.store import Store
+from stepscope_sidecar.store import Store, add_samples
 from tests.unit.sidecar.bodies import ATTEMPT, batch, body, foreign, span
 from tests.unit.sidecar.stored import WAIT, WINDOW, count, holds, put
 
@@ -151,7 +152,8 @@ def test_rows_come_back_as_they_were_written(store: Store, path: Path) -> None:
     sample = SampleRow(step=1, mini_batch=0, param_version=3, sample_id="s", oldest_version=1, trace_id="t")
     revision = SelectionRow(revision=1, text="5,8-9", unix_ns=3, source="environment")
     put(store, WINDOW, replace(WINDOW, state="failed", complete=None), process, revision)
-    store.add_samples([sample, SampleRow(step=1, mini_batch=0, param_version=3, sample_id="u")]).result(WAIT)
+    unknown = SampleRow(step=1, mini_batch=0, param_version=3, sample_id="u")
+    store.submit(partial(add_samples, samples=[sample, unknown])).result(WAIT)
 
     with open_reader(path) as reader:
         [window] = reader.windows(step=5)
