@@ -13,8 +13,10 @@ import signal
 import sys
 from collections import deque
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 
+from stepscope.names import Reason
 from stepscope.output import last_line
 from stepscope_sidecar.answers import Answer, UnansweredError
 from stepscope_sidecar.artifacts import InvalidArtifact, away, tree
@@ -40,6 +42,9 @@ GLANCE = 0.5
 
 AGAIN = (1.0, 10.0)
 """Seconds until a child that was killed from outside, or that there was no room for, is tried again."""
+
+ROOM = (2.0, 8.0, 20.0)
+"""Seconds until what found no space on the disk is tried again: what fills it for a moment is often gone by then."""
 
 Runner = Callable[[Job], Awaitable[Result]]
 """Does one job; never raises but when cancelled."""
@@ -104,7 +109,15 @@ class Finaliser:
 
     async def _do(self, job: Job) -> None:
         try:
-            self._done(await self._runner(job))
+            result = await self._runner(job)
+            for pause in ROOM:
+                if result.reason != Reason.BUDGET_DISK:
+                    break
+                LOG.warning("no space to finalise window %s, will try again in %.0f s", job.closed.window, pause)
+                await asyncio.sleep(pause)
+                again = await self._runner(job)
+                result = replace(again, cpu_seconds=result.cpu_seconds + again.cpu_seconds)
+            self._done(result)
         except Exception as error:
             # One window must not be what all others, and the sidecar, end of.
             LOG.exception("window %s cannot be finalised", job.closed.window)

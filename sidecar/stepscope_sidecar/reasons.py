@@ -19,7 +19,8 @@ REASONS: Mapping[Reason, str] = {
     Reason.TOOL_UNAVAILABLE: "the profiler cannot run here; `detail` in `stepscope windows --json` says why",
     Reason.BUDGET_OVERHEAD: "the run's measured overhead exceeds STEPSCOPE_MAX_OVERHEAD",
     Reason.BUDGET_DISK: (
-        "the node's artifacts of this run, with what open windows were granted, have reached STEPSCOPE_DISK_BUDGET"
+        "the node's artifacts of this run, with what open windows were granted, have reached STEPSCOPE_DISK_BUDGET;"
+        " or the disk had no space left to finalise the recording"
     ),
     Reason.MEMORY_GUARD: "resident memory grew by more than STEPSCOPE_CAP_MEMORY",
     Reason.CAP_SECONDS: "the window reached STEPSCOPE_CAP_SECONDS",

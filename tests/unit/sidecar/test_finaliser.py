@@ -119,6 +119,34 @@ def test_one_job_at_a_time_in_order() -> None:
     assert [f"{what} {number}" for number in range(3) for what in ("begin", "away", "end", "done")] == log
 
 
+@pytest.mark.parametrize(("tries", "ready"), [(2, True), (4, False)])
+def test_a_disk_that_is_full_for_a_moment_costs_no_recording(
+    tries: int, ready: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    The job is done again; only where there is no space for long has the window failed. All that CPU is counted.
+    """
+    monkeypatch.setattr(finaliser, "ROOM", (0.0, 0.0, 0.0))
+    full = iter(range(tries))
+    results: list[Result] = []
+
+    async def runner(one: Job) -> Result:
+        if next(full, None) is not None:
+            return Result(window=one.closed.window, reason="budget_disk", cpu_seconds=1.0)
+        return Result(window=one.closed.window, artifact="/a", cpu_seconds=1.0)
+
+    async def body() -> None:
+        queue = Finaliser(done=results.append, runner=runner)
+        worker = asyncio.create_task(queue.work())
+        queue.submit(Job(folder=Path("x"), closed=traces.closed(), pid=7))
+        await queue.drained()
+        worker.cancel()
+
+    run(body)
+
+    assert [(ready, float(min(tries + 1, 4)))] == [(result.ready, result.cpu_seconds) for result in results]
+
+
 @pytest.mark.usefixtures("ordinary")
 def test_cutting_off_the_worker_kills_the_child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """
