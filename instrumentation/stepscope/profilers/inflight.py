@@ -24,7 +24,13 @@ POLL = 0.002
 """Seconds between two looks at the threads; one takes some microseconds each."""
 
 BLOCKED = 0.05
-"""Seconds after which a thread that stands still and has used no processor is blocked outside of any operator."""
+"""Seconds after which a thread that stands still and has hardly wanted a processor is in no operator, but waits."""
+
+AT_WORK = 0.1
+"""
+Share of that time from which on a thread is at work. A main thread of Ray, which waits for tasks in C++, wakes now and
+then and wants 0.004; an operator wants nearly all of it, running or waiting for its turn.
+"""
 
 LIMIT = 1.0
 """Seconds after which the session is ended all the same: longer than any operator but the largest on a processor."""
@@ -116,29 +122,38 @@ class Grace:
         """
         Called when no new operator is told to the session any more.
         """
-        begun = self._clock()
+        begun = looked = now = self._clock()
         busy = _positions()
-        used = _used(busy)
-        while busy and (gone := self._clock() - begun) < LIMIT:
+        wanted = _wanted(busy)
+        while busy and now - begun < LIMIT:
             self._wait(POLL)
+            now = self._clock()
             # A thread that has moved on, or ended, has left the operator it was in.
-            now = _positions()
-            busy = {thread: where for thread, where in busy.items() if now.get(thread) == where}
-            if gone >= BLOCKED:
-                spent = _used(busy)
-                busy = {thread: where for thread, where in busy.items() if used.get(thread) != spent.get(thread)}
+            there = _positions()
+            busy = {thread: where for thread, where in busy.items() if there.get(thread) == where}
+            if now - looked >= BLOCKED:
+                before, wanted = wanted, _wanted(busy)
+                least = AT_WORK * (now - looked) * 1e9
+                busy = {
+                    thread: where
+                    for thread, where in busy.items()
+                    if wanted.get(thread, 0) - before.get(thread, 0) > least
+                }
+                looked = now
 
 
-def _used(threads: Iterable[int]) -> dict[int, str]:
+def _wanted(threads: Iterable[int]) -> dict[int, int]:
     """
-    What each of ``threads`` has used of the processors, as the kernel counts it; those it has no count of are left out.
+    Nanoseconds that each of ``threads`` has run or waited for a processor to run on, as the kernel counts them; those
+    it has no count of are left out.
     """
     native = {thread.ident: thread.native_id for thread in threading.enumerate()}
     found = {}
     for thread in threads:
         try:
-            found[thread] = Path(f"/proc/self/task/{native.get(thread)}/schedstat").read_text().split()[0]
-        except (OSError, IndexError):
+            ran, waited, *_ = Path(f"/proc/self/task/{native.get(thread)}/schedstat").read_text().split()
+            found[thread] = int(ran) + int(waited)
+        except (OSError, ValueError):
             continue
     return found
 

@@ -3,6 +3,7 @@ What is in flight when a session ends: annotations are ended with it, operators 
 """
 
 import threading
+import time
 from collections.abc import Iterator
 from typing import Self
 
@@ -136,41 +137,46 @@ class Time:
 
 
 @pytest.mark.parametrize(
-    ("where", "spent", "expected"),
+    ("where", "wants", "expected"),
     [
-        ([{}], ["1"], 0.0),
-        ([{1: (7, 1)}, {1: (7, 2)}], ["1"], inflight.POLL),
-        ([{1: (7, 1)}, {1: (7, 1)}, {}], ["1"], 2 * inflight.POLL),
-        ([{1: (7, 1)}], ["1"], inflight.BLOCKED),
-        ([{1: (7, 1)}], ["1", "2", "3"], inflight.LIMIT),
+        ([{}], [0.0], 0.0),
+        ([{1: (7, 1)}, {1: (7, 2)}], [0.0], inflight.POLL),
+        ([{1: (7, 1)}, {1: (7, 1)}, {}], [0.0], 2 * inflight.POLL),
+        ([{1: (7, 1)}], [0.0], inflight.BLOCKED),
+        ([{1: (7, 1)}], [0.004], inflight.BLOCKED),
+        ([{1: (7, 1)}], [1.0, 1.0, 0.0], 3 * inflight.BLOCKED),
+        ([{1: (7, 1)}], [0.5], inflight.LIMIT),
     ],
-    ids=["nobody", "moved on", "ended", "blocked", "works on"],
+    ids=["nobody", "moved on", "ended", "blocked", "wakes now and then", "worked, then blocked", "works on"],
 )
 def test_a_thread_is_waited_for_until_it_cannot_be_in_an_operator(
-    monkeypatch: pytest.MonkeyPatch, where: list[dict[int, tuple[int, int]]], spent: list[str], expected: float
+    monkeypatch: pytest.MonkeyPatch, where: list[dict[int, tuple[int, int]]], wants: list[float], expected: float
 ) -> None:
     """
-    It has moved on, has ended, uses no processor, or has had its time.
+    It has moved on, has ended, wants hardly any of the processors, or has had its time. ``wants``: what share of each
+    ``BLOCKED`` seconds, the last of them from then on.
     """
-    time = Time()
-    positions, counts = iter(where), iter(spent)
+    clock = Time()
+    positions, shares = iter(where), iter(wants)
     last: list[dict[int, tuple[int, int]]] = [{}]
-    used = ["0"]
+    counted, share, at = 0.0, 0.0, 0.0
 
     def look() -> dict[int, tuple[int, int]]:
         last[0] = next(positions, last[0])
         return last[0]
 
-    def count(threads: object) -> dict[int, str]:
-        used[0] = next(counts, used[0] + "0" if len(spent) > 1 else used[0])
-        return {1: used[0]}
+    def count(threads: object) -> dict[int, int]:
+        nonlocal counted, share, at
+        counted, at = counted + share * (clock.now - at), clock.now
+        share = next(shares, share)
+        return {1: int(counted * 1e9)}
 
     monkeypatch.setattr(inflight, "_positions", look)
-    monkeypatch.setattr(inflight, "_used", count)
+    monkeypatch.setattr(inflight, "_wanted", count)
 
-    Grace(clock=time.clock, wait=time.wait).settle()
+    Grace(clock=clock.clock, wait=clock.wait).settle()
 
-    assert expected == pytest.approx(time.now, abs=2 * inflight.POLL if expected > 0.01 else 1e-9)
+    assert expected == pytest.approx(clock.now, abs=4 * inflight.POLL if expected > 0.01 else 1e-9)
 
 
 def test_threads_that_wait_in_the_standard_library_are_not_waited_for() -> None:
@@ -187,8 +193,14 @@ def test_threads_that_wait_in_the_standard_library_are_not_waited_for() -> None:
         thread.join()
 
 
-def test_what_a_thread_has_used_is_known() -> None:
+def test_what_a_thread_has_wanted_is_known() -> None:
     """
     The kernel counts it; a thread that is not there has no count.
     """
-    assert {threading.get_ident()} == set(inflight._used([threading.get_ident(), 1]))
+    before = inflight._wanted([threading.get_ident(), 1])
+    deadline = time.monotonic() + 60
+    while (after := inflight._wanted(before)) == before and time.monotonic() < deadline:
+        pass
+
+    assert {threading.get_ident()} == set(before)
+    assert after[threading.get_ident()] > before[threading.get_ident()] > 0
