@@ -268,7 +268,7 @@ class Sidecar:
             remote=self.peers.remote,
             trace_view=self.settings.trace_view,
             viewer=self.settings.viewer,
-            beside=lambda store: serve_ended(store, self.settings),
+            beside=lambda store: serve_ended(store, self.settings, self.peers.remote),
         )
 
     # What the controller asks ----------------------------------------------------------------------------------

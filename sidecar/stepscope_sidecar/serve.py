@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from starlette.applications import Starlette
-from starlette.types import ASGIApp
 
 from stepscope import names
 from stepscope.errors import StepscopeError
@@ -19,9 +18,11 @@ from stepscope.settings import Settings
 from stepscope_sidecar import gauges, listen, nodefolder, orphans
 from stepscope_sidecar.api import Sources, create_app
 from stepscope_sidecar.metrics import Exposition, Gauge
+from stepscope_sidecar.objects import Objects
 from stepscope_sidecar.overhead import Estimate
 from stepscope_sidecar.reader import open_reader
 from stepscope_sidecar.reckoned import Reckoned
+from stepscope_sidecar.remote import Remote
 from stepscope_sidecar.token import demanded
 from stepscope_sidecar.totals import Totals
 from stepscope_sidecar.web import Web
@@ -101,22 +102,25 @@ def _by_role(
     return None if estimates is None else {role: told(item) for role, item in estimates.items()}
 
 
-def application(store: Path, settings: Settings | None = None, *, token: str) -> Starlette:
+def application(
+    store: Path, settings: Settings | None = None, *, token: str, remote: Remote | None = None
+) -> Starlette:
     """
-    What is served of the run in ``store``, and of the runs beside it.
+    What is served of the run in ``store``, and of the runs beside it; ``remote`` fetches recordings of other nodes.
     """
     settings = settings or Settings()
-    return create_app(_sources(store, settings, beside=lambda other: inner(other, settings)), token=token)
+    sources = replace(_sources(store, settings, remote), beside=lambda other: inner(other, settings, remote))
+    return create_app(sources, token=token)
 
 
-def inner(store: Path, settings: Settings) -> Starlette:
+def inner(store: Path, settings: Settings, remote: Remote | None) -> Starlette:
     """
     What is served of the run in ``store`` within another run's pages.
     """
-    return create_app(replace(_sources(store, settings), runs=ABOVE), gated=False)
+    return create_app(replace(_sources(store, settings, remote), runs=ABOVE), gated=False)
 
 
-def _sources(store: Path, settings: Settings, beside: Callable[[Path], ASGIApp] | None = None) -> Sources:
+def _sources(store: Path, settings: Settings, remote: Remote | None) -> Sources:
     ended = Ended(store)
     return Sources(
         live=ended,
@@ -126,7 +130,7 @@ def _sources(store: Path, settings: Settings, beside: Callable[[Path], ASGIApp] 
         metrics=Exposition(totals=ended.totals, live=ended).render,
         trace_view=settings.trace_view,
         viewer=settings.viewer,
-        beside=beside,
+        remote=remote,
     )
 
 
@@ -136,10 +140,14 @@ def serve(store: Path, settings: Settings, *, ready: Callable[[str], None]) -> N
 
     Raises:
         StoreError: there is no such store.
-        ConfigurationError: the address cannot be had, or demands a token that there is none of.
+        ConfigurationError: the address cannot be had, or demands a token that there is none of; or the object store
+            cannot be used.
     """
     open_reader(store).close()
-    app = application(store, settings, token=demanded(settings))
+    token = demanded(settings)
+    # Of other nodes a sidecar may still run, and an object store stays.
+    remote = Remote(token=token, objects=Objects.open(settings.artifacts) if settings.artifacts else None)
+    app = application(store, settings, token=token, remote=remote)
     listener = listen.tcp(names.HTTP, settings.http)
     asyncio.run(_until_told(Web(app, listener), lambda: ready(f"http://{listen.shown(listener)}")))
 

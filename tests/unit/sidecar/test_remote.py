@@ -25,6 +25,7 @@ from stepscope_sidecar.objects import STORED, Objects
 from stepscope_sidecar.reader import open_reader
 from stepscope_sidecar.remote import AT_ONCE, Remote, find
 from stepscope_sidecar.rows import NodeRow, WindowRow
+from stepscope_sidecar.serve import application
 from stepscope_sidecar.store import Store
 from tests.unit.sidecar.artefacts import ARTIFACT, DATA, Silent, local, ready
 from tests.unit.sidecar.calling import Caller, FakeController
@@ -34,25 +35,32 @@ NODE = NodeRow(node="n2", run="r", attempt="a", http="http://127.0.0.1:9")
 Send = Callable[[Request], Awaitable[Response]]
 
 
+def reported(store: Store, row: WindowRow) -> None:
+    """
+    n2 has reported ``row``.
+    """
+
+    def keep(connection: sqlite3.Connection) -> None:
+        for found, table in ((row, "node_windows"), (NODE, "nodes")):
+            connection.execute(rows.upsert(found, table), rows.values(found))
+
+    store.submit(keep).result(10)
+
+
 def upstream(
     store: Store, *, sends: Send, row: WindowRow | None = None, token: str = "", objects: Objects | None = None
 ) -> Caller:
     """
     A caller of a sidecar that n2 has reported ``row`` to; n2 answers with ``sends``.
     """
-
-    def keep(connection: sqlite3.Connection) -> None:
-        for found, table in ((row or ready(), "node_windows"), (NODE, "nodes")):
-            connection.execute(rows.upsert(found, table), rows.values(found))
-
-    store.submit(keep).result(10)
-    application = Starlette(routes=[Route("/artifacts/{path:path}", sends)])
+    reported(store, row or ready())
+    node = Starlette(routes=[Route("/artifacts/{path:path}", sends)])
     sources = Sources(
         live=FakeController(),
         store=store.path,
         directory=store.path.parent,
         metrics=lambda accept: (b"", ""),
-        remote=Remote(token=token, objects=objects, transport=httpx.ASGITransport(application)),
+        remote=Remote(token=token, objects=objects, transport=httpx.ASGITransport(node)),
     )
     return Caller(create_app(sources), host="127.0.0.1:8321")
 
@@ -363,3 +371,22 @@ def test_what_is_stored_is_fetched_from_there(store: Store, tmp_path: Path) -> N
     assert 502 == caller.get(path).status_code
     local(tmp_path / "store" / "n2", data=b"other")
     assert 502 == caller.get(path).status_code
+
+
+def test_links_of_a_run_that_has_ended_lead_somewhere(tmp_path: Path) -> None:
+    """
+    What its pages link of another node comes from there or from the object store, also within another run's pages.
+    """
+    for name in ("demo-a1", "demo-a2"):
+        (tmp_path / name).mkdir()
+        store = Store.open(tmp_path / name / "stepscope.db", run="demo", attempt=name[-2:])
+        reported(store, ready(other={"stored": STORED}))
+        assert store.close(timeout=10)
+    local(tmp_path / "store" / "n2")
+    remote = Remote(objects=Objects.open(f"file://{tmp_path}/store"))
+    caller = Caller(application(tmp_path / "demo-a1" / "stepscope.db", token="", remote=remote), host="127.0.0.1")
+    for page in ("", "runs/demo-a2/"):
+        link = f"nodes/n2/artifacts/{ARTIFACT}"
+
+        assert link in caller.get(f"/{page}windows/{ready().window}").text
+        assert DATA == caller.get(f"/{page}{link}").content
