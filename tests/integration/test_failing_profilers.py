@@ -35,9 +35,9 @@ ENDS = {
 """State and reason of the window of step 1, by role."""
 
 DETAILS = {
-    "start-hangs": "start has not returned within 1 s",
+    "start-hangs": "start has not returned within 3 s",
     "start-raises": "RuntimeError: no such counter",
-    "stop-hangs": "stop has not returned within 1 s",
+    "stop-hangs": "stop has not returned within 3 s",
     "stop-raises": "RuntimeError: no such counter",
     "empty": "the recording is empty",
     "absent": "recording.bin",

@@ -25,7 +25,7 @@ LATER = 23
 BASELINE = 10
 """Unprofiled steps at least, of the 15 that are no neighbours of those: the nearest may tell most."""
 
-DEADLINE = 60.0
+DEADLINE = 120.0
 
 
 @dataclass

@@ -26,7 +26,7 @@ from stepscope_sidecar.windows import Window
 
 from .rig import FakeLedger, FakeLink, Rig, closed, register, started
 
-DEADLINE = 60.0
+DEADLINE = 120.0
 """Seconds for what should happen at once, on a busy machine."""
 
 WELL = """

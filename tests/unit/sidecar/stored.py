@@ -14,7 +14,7 @@ from stepscope_sidecar.rows import OwnSpan, ProcessRow, SelectionRow, WindowRow
 from stepscope_sidecar.store import Store, write
 from tests.unit.sidecar.bodies import ATTEMPT
 
-WAIT = 30.0
+WAIT = 60.0
 """Seconds that anything may take on a loaded machine."""
 
 

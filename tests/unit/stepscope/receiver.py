@@ -88,10 +88,10 @@ class Receiver:
 
     def wait(self, count: int) -> bool:
         """
-        Whether ``count`` spans come within ten seconds.
+        Whether ``count`` spans come within a minute.
         """
         with self.got:
-            return self.got.wait_for(lambda: len(self.names) >= count, timeout=10)
+            return self.got.wait_for(lambda: len(self.names) >= count, timeout=60)
 
     def close(self) -> None:
         """

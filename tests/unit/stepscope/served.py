@@ -12,7 +12,7 @@ from stepscope.profilers import Recording, Request
 from stepscope.profilers.http import HttpProfiler
 from tests.standins.inference import StandIn, StandInVllm
 
-SHORT = 0.3
+SHORT = 1.0
 """Seconds of a deadline that is meant to pass."""
 
 

@@ -82,12 +82,14 @@ def test_a_start_without_an_answer_is_undone(vllm: StandInVllm, tmp_path: Path) 
 
     def after() -> None:
         vllm.released.set()
-        order.wait(5.0)
+        order.wait(60.0)
 
     vllm.instead["/start_profile"] = vllm.hold
     vllm.instead["/stop_profile"] = after
     profiler = driver(vllm, start_deadline=SHORT, stop_deadline=SHORT)
-    with pytest.raises(UnansweredError, match=f"no answer to the start: {vllm.url} has not answered within {SHORT} s"):
+    with pytest.raises(
+        UnansweredError, match=f"no answer to the start: {vllm.url} has not answered within {SHORT:g} s"
+    ):
         asyncio.run(profiler.start(request(tmp_path)))
     until(lambda: vllm.active)
     order.set()

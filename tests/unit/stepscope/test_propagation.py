@@ -115,14 +115,14 @@ def test_a_thread_is_below_the_step_and_a_queue_carries_the_rest() -> None:
     def work() -> None:
         with stepscope.span("bare"):
             pass
-        with stepscope.attached(payloads.get(timeout=5)), stepscope.span("continued"):
+        with stepscope.attached(payloads.get(timeout=60)), stepscope.span("continued"):
             pass
 
     with capture_spans() as captured, stepscope.step(), stepscope.span("producer"):
         payloads.put(stepscope.inject())
         thread = threading.Thread(target=work)
         thread.start()
-        thread.join(5)
+        thread.join(60)
 
     by_name = {span.name: span for span in captured.spans}
     assert by_name["rl.step.process"].span_id == by_name["bare"].parent_span_id

@@ -289,7 +289,7 @@ def test_a_child_that_registers_ends_with_last_words_of_its_own(tmp_path: Path) 
                 stepscope.weights_loaded(0)
                 lock(lambda: os.kill(os.getpid(), signal.SIGTERM))
             # No child is left behind if it does not.
-            late = threading.Timer(20.0, os.kill, (pid, signal.SIGKILL))
+            late = threading.Timer(60.0, os.kill, (pid, signal.SIGKILL))
             late.start()
             print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
             late.cancel()

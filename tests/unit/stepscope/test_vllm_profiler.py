@@ -17,6 +17,9 @@ from stepscope.profilers.vllm import VllmProfiler
 
 T = TypeVar("T")
 
+SHORT = 1.0
+"""Seconds of a deadline that is meant to pass."""
+
 
 class ProfilerAlreadyActiveError(Exception):
     """
@@ -189,7 +192,7 @@ def test_an_engine_that_does_not_answer_is_stopped_behind_the_window(
     """
     The window ends; the next one waits for it as long as for a start, and records once the engine has answered.
     """
-    profiler = VllmProfiler(engine, start_deadline=0.2, stop_deadline=0.2)
+    profiler = VllmProfiler(engine, start_deadline=SHORT, stop_deadline=SHORT)
 
     async def work() -> str:
         if hanging == "stop":
@@ -253,7 +256,7 @@ def test_a_start_that_is_refused_after_its_window_ended_stops_nothing(
     """
     It waited behind somebody else's start, whose session stays on.
     """
-    profiler = VllmProfiler(engine, start_deadline=0.2)
+    profiler = VllmProfiler(engine, start_deadline=SHORT)
 
     async def work() -> None:
         engine.hold = asyncio.Event()
