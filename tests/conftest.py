@@ -31,9 +31,10 @@ ELSEWHERE = "the shared recordings are not beside this repository"
 FOREIGN_THREADS = ("ray_", "AsyncIO Thread", "QueueFeederThread", "pymain", "asyncio_", "ThreadPoolExecutor")
 """Threads of libraries that live as long as the process by design; Ray's come with its first call."""
 
-SHARED = ("tests.integration.ray_cluster", "tests.integration.measured_loop")
+SHARED = ("tests.integration.ray_cluster", "tests.integration.measured_loop", "--remote-debugging-pipe")
 """
-A Ray, or a run, that the tests of a module share starts and ends processes when it likes; its fixture ends them, too.
+A Ray, a run or a browser that the tests of a module share starts and ends processes when it likes; its fixture ends
+them, too.
 """
 
 

@@ -155,15 +155,17 @@ class Sidecar:
         """
         return addressee.url(self.settings.attempt_folder)
 
-    def linger(self, seconds: float = LINGER, *, cut_short: threading.Event) -> Left:
+    def linger(self, seconds: float = LINGER, *, cut_short: Callable[[], bool]) -> Left:
         """
-        Wait until every closed window is final and the outbox is empty, at most ``seconds`` or until ``cut_short``.
+        Wait until every closed window is final and the outbox is empty, at most ``seconds`` or until it is to be
+        ``cut_short``.
         """
         deadline = time.monotonic() + seconds
         while True:
             left = unfinished(self.settings.attempt_folder, headers=self._headers)
-            if not left or time.monotonic() > deadline or self._gone() or cut_short.wait(POLL):
+            if not left or time.monotonic() > deadline or self._gone() or cut_short():
                 return left
+            self._stopping.wait(POLL)
 
     def leave(self) -> None:
         """
@@ -244,8 +246,11 @@ class Signals:
         """
         Nothing is caught before the block is entered.
         """
-        self.process: subprocess.Popen[str] | None = None
-        self.caught = threading.Event()
+        # No event: the signal may come while this thread, in a wait for it, holds the event's lock.
+        self.caught = 0
+        """The last one that came; 0 for none."""
+        self._process: subprocess.Popen[str] | None = None
+        self._told = False
         self._terminal = os.isatty(0)
         self._before: dict[signal.Signals, Any] = {}
 
@@ -264,16 +269,22 @@ class Signals:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
+    def hand_to(self, process: "subprocess.Popen[str]") -> None:
+        """
+        From now on they are for ``process``; one that came while it was being started, too.
+        """
+        self._process = process
+        if self.caught and not self._told:
+            process.send_signal(self.caught)
+
     def _catch(self, number: int, frame: object) -> None:
         del frame
-        self.caught.set()
-        # A terminal sends Ctrl-C to the command as well as to us; twice would cut its own ending short.
-        if (
-            self.process is not None
-            and self.process.poll() is None
-            and not (number == signal.SIGINT and self._terminal)
-        ):
-            self.process.send_signal(number)
+        self.caught = number
+        if self._process is not None and self._process.poll() is None:
+            self._told = True
+            # A terminal sends Ctrl-C to the command as well as to us; twice would cut its own ending short.
+            if not (number == signal.SIGINT and self._terminal):
+                self._process.send_signal(number)
 
 
 def run_beside(
@@ -301,10 +312,12 @@ def run_beside(
         if sidecar is not None and sidecar.start() and started is not None:
             started(sidecar)
         try:
-            code = _run(command, env=env, lines=lines, signals=signals)
-            if sidecar is not None:
-                signals.caught.clear()
-                left = sidecar.linger(cut_short=signals.caught)
+            # What comes while the sidecar is started is for the command, which then is not begun.
+            begun = not signals.caught
+            code = _run(command, env=env, lines=lines, signals=signals) if begun else -signals.caught
+            if begun and sidecar is not None:
+                signals.caught = 0
+                left = sidecar.linger(cut_short=lambda: signals.caught != 0)
                 finished = not left
                 if left:
                     warn(_leftovers(left))
@@ -319,7 +332,7 @@ def _run(command: list[str], *, env: dict[str, str], lines: Callable[[IO[str]], 
         process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE if lines else None, text=True)
     except OSError as error:
         raise SidecarError(f"cannot start {command[0]!r}: {error.strerror or error}") from None
-    signals.process = process
+    signals.hand_to(process)
     try:
         if lines is not None and process.stdout is not None:
             with process.stdout:

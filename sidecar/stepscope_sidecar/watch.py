@@ -35,25 +35,25 @@ def watch(
     """
     Show what ``look`` returns again and again, until ``pause`` says that it is over or Ctrl-C is pressed.
     """
-    try:
-        with _ending(signal.SIGTERM, signal.SIGHUP):
-            shown = _drawn if console.is_terminal else _printed
-            shown(_looks(look, pause), name=name, console=console, now=now)
-    except KeyboardInterrupt:
-        return
+    with _ending(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as told:
+        shown = _drawn if console.is_terminal else _printed
+        shown(_looks(look, lambda seconds: told() or pause(seconds) or told()), name=name, console=console, now=now)
 
 
 @contextlib.contextmanager
-def _ending(*numbers: signal.Signals) -> Iterator[None]:
+def _ending(*numbers: signal.Signals) -> Iterator[Callable[[], bool]]:
     """
-    Have signals end what is within in order, so that the terminal has its cursor again; the code is what a shell says.
+    Have signals end what is within in order, so that the terminal has its cursor again; whether one has come. The code
+    is what a shell says, and 0 for Ctrl-C, which is how a person ends it.
     """
+    came: list[int] = []
 
     def end(number: int, _: FrameType | None) -> None:
+        came.append(number)
         for each in before:
             # One is enough: another would come in between the terminal and what is put back.
             signal.signal(each, signal.SIG_IGN)
-        raise SystemExit(128 + number)
+        raise KeyboardInterrupt
 
     # Under nohup a terminal that goes is nothing to end for.
     before = {number: signal.getsignal(number) for number in numbers}
@@ -61,10 +61,17 @@ def _ending(*numbers: signal.Signals) -> Iterator[None]:
     for number in before:
         signal.signal(number, end)
     try:
-        yield
+        yield lambda: bool(came)
+    except BaseException:
+        # Wherever it was raised, another error may have come of it, as of a wait that had let go of its lock; or none,
+        # as in a callback.
+        if not came:
+            raise
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+    if came and came[0] != signal.SIGINT:
+        raise SystemExit(128 + came[0])
 
 
 def _looks(look: Callable[[], Status], pause: Callable[[float], bool]) -> Iterator[Look]:

@@ -163,7 +163,7 @@ def test_a_live_run_is_watched_until_ctrl_c(place: Place) -> None:
         code = watched.press(CTRL_C)
         cursor = CURSOR.findall(watched.shown)
 
-        assert 0 == code
+        assert 0 == code, watched.shown
         assert watched.settings == watched.settings_now()
         assert ["l", "h"] == [cursor[0], cursor[-1]]
         assert "selection  2" in ESCAPES.sub("", watched.shown)

@@ -236,15 +236,59 @@ def test_a_terminal_is_drawn_anew_and_a_narrow_one_holds_it() -> None:
     assert [] == [line for line in re.split(r"\x1b\[[^A-Za-z]*[A-Za-z]|[\r\n]", printed) if len(line) > 24]
 
 
-def test_ctrl_c_ends_it_quietly() -> None:
+def interrupted(outcome: str) -> None:
     """
-    It is how a person ends it, so it is no error.
+    Ctrl-C comes, and ``outcome`` is what becomes of it.
+    """
+    try:
+        os.kill(os.getpid(), signal.SIGINT)
+        signal.pause()
+    except KeyboardInterrupt:
+        if outcome == "raised":
+            raise
+        if outcome == "another error":
+            raise RuntimeError("release unlocked lock") from None
+
+
+@pytest.mark.parametrize("outcome", ["raised", "another error", "lost"])
+@pytest.mark.parametrize("where", ["look", "pause"])
+def test_ctrl_c_ends_it_quietly(where: str, outcome: str) -> None:
+    """
+    It is how a person ends it, so it is no error, and it does, wherever it comes in between.
+    """
+    times: list[str] = []
+
+    def come(here: str) -> None:
+        times.append(here)
+        assert len(times) < 9, "it goes on"
+        if here == where:
+            interrupted(outcome)
+
+    def look() -> dict[str, Any]:
+        come("look")
+        return LIVE
+
+    def pause(_: float) -> bool:
+        come("pause")
+        return False
+
+    before = signal.getsignal(signal.SIGINT)
+    watch.watch(look, name="r-1", console=Console(file=io.StringIO()), pause=pause)
+
+    assert (["look"] if where == "look" else ["look", "pause"]) == times
+    assert before is signal.getsignal(signal.SIGINT)
+
+
+def test_an_error_of_the_look_is_one() -> None:
+    """
+    Where no signal has come.
     """
 
-    def interrupted(_: float) -> bool:
-        raise KeyboardInterrupt
+    def broken() -> dict[str, Any]:
+        raise RuntimeError("mine")
 
-    watch.watch(lambda: LIVE, name="r-1", console=Console(file=io.StringIO()), pause=interrupted)
+    with pytest.raises(RuntimeError, match="mine"):
+        watch.watch(broken, name="r-1", console=Console(file=io.StringIO()), pause=lambda _: True)
 
 
 @pytest.mark.parametrize(
