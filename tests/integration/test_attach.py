@@ -34,6 +34,7 @@ from .place import Place
 pytestmark = pytest.mark.usefixtures("step_two")
 
 
+@pytest.mark.slow
 def test_a_process_that_knows_nothing_is_recorded_in_the_window_of_another(place: Place) -> None:
     """
     From the command that names it to the recording in the list: in the selected step, and no longer.

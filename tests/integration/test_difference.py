@@ -41,6 +41,7 @@ def show(job: Job, step: int) -> Shown:
     return shown((job.directory / "latest").resolve() / "stepscope.db", window["window"])
 
 
+@pytest.mark.slow
 def test_two_recordings_of_the_same_work_show_no_difference(job: Job) -> None:
     """
     Beyond the band that is stated with them; the calls are the same to the last one.

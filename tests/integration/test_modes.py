@@ -105,6 +105,7 @@ def test_consecutive_steps_share_a_recording(tmp_path: Path) -> None:
     assert "no recording of step" not in job.errors
 
 
+@pytest.mark.slow
 def test_ranks_and_steps_are_selected_as_written(tmp_path: Path) -> None:
     """
     ``every:K@S`` and ``vN`` name steps; a list of ranks by role names processes. The others are listed as denied.

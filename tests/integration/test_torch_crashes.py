@@ -41,7 +41,7 @@ FULL = ("annotations_across_windows", "boundary_elsewhere", "spans_across_close"
     ("module", "scenario", "level"),
     [
         *(("torch_scenarios", scenario, level) for scenario in SCENARIOS for level in ("spans", "ops")),
-        *(("torch_scenarios", scenario, "full") for scenario in FULL),
+        *(pytest.param("torch_scenarios", scenario, "full", marks=pytest.mark.slow) for scenario in FULL),
         *(("torch_foreign", scenario, level) for scenario in FOREIGN for level in ("spans", "ops")),
         *(("torch_schedules", scenario, level) for scenario in SCHEDULES for level in ("spans", "ops")),
     ],
