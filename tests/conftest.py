@@ -28,7 +28,15 @@ os.environ["RAY_ADDRESS"] = "local"
 ELSEWHERE = "the shared recordings are not beside this repository"
 """Why tests skip that read real recordings, which are too large and not ours to be in it."""
 
-FOREIGN_THREADS = ("ray_", "AsyncIO Thread", "QueueFeederThread", "pymain", "asyncio_", "ThreadPoolExecutor")
+FOREIGN_THREADS = (
+    "ray_",
+    "AsyncIO Thread",
+    "QueueFeederThread",
+    "pymain",
+    "asyncio_",
+    "ThreadPoolExecutor",
+    "tqdm_monitor",
+)
 """Threads of libraries that live as long as the process by design; Ray's come with its first call."""
 
 SHARED = ("tests.integration.ray_cluster", "tests.integration.measured_loop", "--remote-debugging-pipe")

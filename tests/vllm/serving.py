@@ -102,6 +102,9 @@ class Server:
                 *(sys.executable, "-m", "vllm.entrypoints.openai.api_server"),
                 *("--model", str(model), "--served-model-name", MODEL),
                 *("--host", "127.0.0.1", "--port", "0", "--max-model-len", "64", "--max-num-seqs", "4"),
+                # In bfloat16 this build's worker dies at the first token on a processor with AMX (a virtual machine),
+                # with and without a profiler.
+                *("--dtype", "float32"),
                 "--enforce-eager",
                 *("--profiler-config.profiler", "torch"),
                 *("--profiler-config.torch_profiler_dir", str(self.traces)),
