@@ -173,12 +173,15 @@ class SampleQueue:
 
     def _enough(self) -> bool:
         """
-        Drop what has become too stale, then say whether a step can be put together.
+        Drop what has become too stale, then say whether a step can be put together. The condition is held.
         """
         fresh = [group for group in self._ready if self._version - group.oldest <= self._staleness]
-        for group in self._ready:
-            if self._version - group.oldest > self._staleness:
-                self._drop(len(group.samples))
+        if len(fresh) < len(self._ready):
+            for group in self._ready:
+                if self._version - group.oldest > self._staleness:
+                    self._drop(len(group.samples))
+            # Others are to be generated in their place, and all who could may be waiting for room.
+            self._changed.notify_all()
         self._ready = deque(fresh)
         return self._closed or len(self._ready) >= self._per_step
 

@@ -3,6 +3,7 @@ The sample queue.
 """
 
 import asyncio
+import random
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
@@ -192,3 +193,106 @@ def test_closing_wakes_everybody() -> None:
 
     assert batch.closed
     assert claim.closed
+
+
+def test_a_drop_makes_room_for_whoever_waits_for_it() -> None:
+    """
+    All prompts are claimed and handed in, and nobody else would wake the replica: the run stood still.
+    """
+
+    async def body() -> tuple[Claim, Batch]:
+        queue = SampleQueue(per_step=1, steps=2, capacity=2, staleness=0, version=1)
+        await queue.claim(0, version=1, count=1)
+        await queue.put(group(1, versions=(0, 0)))
+        waiting = asyncio.create_task(queue.room(0, version=1))
+        await asyncio.sleep(0)
+        taker = asyncio.create_task(queue.take(2))
+        await waiting
+        again = await queue.claim(0, version=1, count=1)
+        await queue.put(group(again.numbers[0], versions=(1, 1)))
+        return again, await taker
+
+    again, batch = run(body())
+
+    assert (2,) == again.numbers
+    assert [2] == [each.number for each in batch.groups]
+
+
+class Fleet:
+    """
+    Replicas that generate and are updated, each at its own pace, and a trainer that takes every step.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self._pace = random.Random(seed)
+        self._steps, self._staleness = self._pace.randint(1, 6), self._pace.randint(0, 2)
+        self._per_step = self._pace.randint(1, 4)
+        self._capacity = self._pace.randint(self._per_step, self._per_step * 4)
+        self._versions = [0] * self._pace.randint(1, 3)
+        self._changed = [asyncio.Event() for _ in self._versions]
+        self._queue = SampleQueue(
+            per_step=self._per_step, steps=self._steps, capacity=self._capacity, staleness=self._staleness
+        )
+
+    async def train(self) -> int:
+        """
+        Every step; how many there were.
+        """
+        replicas = [asyncio.create_task(self._replica(rank)) for rank in range(len(self._versions))]
+        taken = 0
+        for step in range(1, self._steps + 1):
+            await self._while()
+            batch = await self._queue.take(step)
+            taken += len(batch.groups)
+            await asyncio.gather(*(self._update(rank, step) for rank in range(len(self._versions))))
+        await self._queue.close()
+        await asyncio.gather(*replicas)
+        return taken // self._per_step
+
+    async def _update(self, rank: int, version: int) -> None:
+        await self._while()
+        self._versions[rank] = version
+        self._changed[rank].set()
+
+    async def _replica(self, rank: int) -> None:
+        flying: set[asyncio.Task[None]] = set()
+        while True:
+            self._changed[rank].clear()
+            version = self._versions[rank]
+            claim = await self._queue.claim(rank, version=version, count=2)
+            if claim.closed:
+                break
+            for number in claim.numbers:
+                flying.add(asyncio.create_task(self._request(rank, number)))
+            if not claim.numbers:
+                waits = [asyncio.create_task(self._queue.room(rank, version=version))]
+                waits += [asyncio.create_task(self._changed[rank].wait())]  # type: ignore[arg-type]
+                await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+                for wait in waits:
+                    wait.cancel()
+        await asyncio.gather(*flying)
+
+    async def _request(self, rank: int, number: int) -> None:
+        begun = self._versions[rank]
+        await self._while()
+        if self._versions[rank] - begun > self._staleness:
+            await self._queue.discard(number, replica=rank, samples=2)
+        else:
+            await self._queue.put(group(number, replica=rank, versions=(begun, self._versions[rank])))
+
+    async def _while(self) -> None:
+        for _ in range(self._pace.choice((0, 0, 0, 1, 10, 100))):
+            await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("first", range(0, 400, 100))
+def test_a_run_never_stands_still(first: int) -> None:
+    """
+    Whatever the pace of replicas and updates, every step gets its samples.
+    """
+
+    async def body(seed: int) -> bool:
+        fleet = Fleet(seed)
+        return fleet._steps == await fleet.train()
+
+    assert all(run(body(seed)) for seed in range(first, first + 100))
