@@ -75,6 +75,12 @@ class Browser:
         """
         Call a method of the protocol.
         """
+        told = self._answer(method, parameters)
+        assert "error" not in told, told
+        found: Mapping[str, Any] = told["result"]
+        return found
+
+    def _answer(self, method: str, parameters: Mapping[str, object]) -> dict[str, Any]:
         self._number += 1
         call = {"id": self._number, "method": method, "params": parameters}
         os.write(
@@ -83,9 +89,7 @@ class Browser:
         while True:
             told = self._next()
             if told.get("id") == self._number:
-                assert "error" not in told, told
-                found: Mapping[str, Any] = told["result"]
-                return found
+                return told
             self._note(told)
 
     def open(self, url: str) -> None:
@@ -98,19 +102,26 @@ class Browser:
         """
         The value of an expression of JavaScript in the page.
         """
-        found = self.ask("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
-        assert "exceptionDetails" not in found, found
-        return found["result"].get("value")
+        end = time.monotonic() + DEADLINE
+        while "result" not in (told := self._evaluated(expression)):
+            # One page goes and the next has not come.
+            assert time.monotonic() < end, (expression, told)
+            select.select([self._read], [], [], 0.1)
+        assert "exceptionDetails" not in told["result"], told
+        return told["result"]["result"].get("value")
 
     def until(self, expression: str) -> Any:
         """
-        The value of an expression once there is one.
+        The value of an expression once there is one. It may be an error before: a page that comes has no body yet.
         """
         end = time.monotonic() + DEADLINE
-        while not (found := self.evaluate(expression)):
-            assert time.monotonic() < end, (expression, self.errors, self.evaluate("document.body.innerText"))
+        while not (found := (told := self._evaluated(expression)).get("result", {}).get("result", {}).get("value")):
+            assert time.monotonic() < end, (told, self.errors, self.evaluate("document.documentElement?.innerText"))
             select.select([self._read], [], [], 0.1)
         return found
+
+    def _evaluated(self, expression: str) -> dict[str, Any]:
+        return self._answer("Runtime.evaluate", {"expression": expression, "returnByValue": True, "awaitPromise": True})
 
     def press(self, key: str) -> None:
         """
