@@ -38,9 +38,11 @@ class Marks:
     """
     What became of the spans of one window. ``continued`` have their real times; end 0 is "open when it closed".
 
-    A span that was cut off by the close is in both lists: its mark is on the timeline, ending with the window.
+    A span that was cut off by the close is in both lists: its mark is on the timeline, ending with the window, which is
+    over at ``over_unix_ns``: no mark ends later.
     """
 
+    over_unix_ns: int
     mirrored: list[str]
     dropped: int
     continued: list[ContinuedSpan]
@@ -69,6 +71,7 @@ class Bridge:
         # The handler of a signal may begin and end spans while a mark is being made below it.
         self._lock = threading.RLock()
         self._over = False
+        self._over_unix_ns = 0
         self._open: dict[int, tuple[object, ContinuedSpan]] = {}
         self._mirrored: list[str] = []
         self._dropped = 0
@@ -88,13 +91,14 @@ class Bridge:
 
     def started(self, span_id: int, name: str) -> int:
         """
-        A span has begun on this thread: when its mark did, in nanoseconds since 1970, or 0 where it has none.
+        A span has begun on this thread: when its mark did, in nanoseconds since 1970, or 0 where it has none. One that
+        waited here until the window was over is told now: it begins after it.
         """
         here = threading.get_native_id()
         span = _span(span_id, name, self._clock(), here)
         with self._lock:
             if self._over:
-                return 0
+                return self._clock()
             if self._marker is None or (self._thread is not None and here != self._thread):
                 self._unmarked[span_id] = span
                 return 0
@@ -110,7 +114,7 @@ class Bridge:
             if self._finished():
                 # A handler has ended the window meanwhile, and its session with it.
                 _forsaken.append(handle)
-                return 0
+                return self._clock()
             self._open[span_id] = (handle, replace(span, start_unix_ns=moment))
             if len(self._mirrored) < MAX_LISTED:
                 self._mirrored.append(span.span_id)
@@ -144,7 +148,14 @@ class Bridge:
                 self._list(span)
             self._open.clear()
             self._unmarked.clear()
-            return Marks(mirrored=self._mirrored, dropped=self._dropped, continued=self._continued)
+            # After the marks: a thread that loses its core before they are ended has a window that is as much longer.
+            self._over_unix_ns = self._over_unix_ns or self._clock()
+            return Marks(
+                over_unix_ns=self._over_unix_ns,
+                mirrored=self._mirrored,
+                dropped=self._dropped,
+                continued=self._continued,
+            )
 
     def forsake(self) -> Marks:
         """

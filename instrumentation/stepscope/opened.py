@@ -54,8 +54,8 @@ class Opened:
     span_id: str = ""
     last_step: int = 0
     """The last step that it covers, where it is shared."""
-    over_unix_ns: int = 0
-    """When its last step was over, where the profiler ran on."""
+    lingered: bool = False
+    """Its profiler ran on past its last step."""
     metadata: Mapping[str, str] = field(default_factory=dict)
     opener: threading.Thread = field(default_factory=threading.current_thread)
     opener_id: int = field(default_factory=threading.get_native_id)

@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping
 
 from stepscope import apart, files, wire
+from stepscope.bridge import Marks
 from stepscope.complaints import complaints
 from stepscope.names import Reason, State
 from stepscope.opened import Opened
@@ -75,12 +76,12 @@ async def astart(profiler: AnyProfiler, request: Request, stall: dict[str, float
         stall["start"] = time.perf_counter() - before
 
 
-def stop(window: Opened, *, clock_ns: int) -> wire.Closed | wire.Ended:
+def stop(window: Opened) -> wire.Closed | wire.Ended:
     """
     End the marks, then stop the profiler on this thread, then write the close record.
     """
     if not is_sync(window.profiler) and anywhere(window.profiler):
-        return apart.run(astop(window, clock_ns=clock_ns))
+        return apart.run(astop(window))
     marks = window.bridge.finish()
     if not is_sync(window.profiler):
         leaving = window.reason == Reason.PROCESS_EXIT
@@ -96,15 +97,15 @@ def stop(window: Opened, *, clock_ns: int) -> wire.Closed | wire.Ended:
     told = {phase: seconds for phase, seconds in recording.stall.items() if phase != "stop"}
     stopping = max(recording.stall.get("stop", 0.0), took - sum(told.values()))
     window.stall.update({**told, "stop": stopping})
-    return _record(window, recording, marks.mirrored, marks.dropped, marks.continued, clock_ns)
+    return _record(window, recording, marks)
 
 
-async def astop(window: Opened, *, clock_ns: int) -> wire.Closed | wire.Ended:
+async def astop(window: Opened) -> wire.Closed | wire.Ended:
     """
     The same for a profiler whose stop is a coroutine.
     """
     if is_sync(window.profiler):
-        return stop(window, clock_ns=clock_ns)
+        return stop(window)
     marks = window.bridge.finish()
     before = time.perf_counter()
     try:
@@ -114,7 +115,7 @@ async def astop(window: Opened, *, clock_ns: int) -> wire.Closed | wire.Ended:
         return failed(window, _stop_reason(error), detail(error))
     finally:
         window.stall["stop"] = time.perf_counter() - before
-    return _record(window, recording, marks.mirrored, marks.dropped, marks.continued, clock_ns)
+    return _record(window, recording, marks)
 
 
 def forsake(window: Opened, reason: str, why: str) -> wire.Ended:
@@ -167,32 +168,25 @@ def detail(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"[:MAX_DETAIL]
 
 
-def _record(
-    window: Opened,
-    recording: Recording,
-    mirrored: list[str],
-    dropped: int,
-    continued: list[wire.ContinuedSpan],
-    closed_unix_ns: int,
-) -> wire.Closed | wire.Ended:
+def _record(window: Opened, recording: Recording, marks: Marks) -> wire.Closed | wire.Ended:
     if not window.announced:
         return failed(window, Reason.NOT_STARTED, "its span never began")
-    if dropped:
-        complaints.warn("marks", "window %s does not list %d of its spans", window.grant.window, dropped)
+    if marks.dropped:
+        complaints.warn("marks", "window %s does not list %d of its spans", window.grant.window, marks.dropped)
     closed = wire.Closed(
         window=window.grant.window,
         reason=window.reason,
         version_at_close=window.param_version if window.version is None else window.version,
         opened_unix_ns=window.opened_unix_ns,
-        closed_unix_ns=window.over_unix_ns or closed_unix_ns,
+        closed_unix_ns=marks.over_unix_ns,
         artifact=recording.artifact,
         trace_id=window.trace_id,
         span_id=window.span_id,
         level=window.armed.level,
         stall=dict(window.stall),
         incomplete=window.incomplete,
-        mirrored=mirrored,
-        continued=continued,
+        mirrored=marks.mirrored,
+        continued=marks.continued,
         metadata=dict(window.metadata),
         last_step=window.last_step,
     )

@@ -123,7 +123,7 @@ class WindowsSeam(Protocol):
     def span_started(self, span_id: int, name: str) -> int:
         """
         A span has begun on this thread while a window records: when its mark on the timeline did, in nanoseconds since
-        1970; 0 where it has none.
+        1970, or when it was told that it came too late for one; 0 where it has none.
         """
 
     def span_ended(self, span_id: int) -> int:

@@ -120,7 +120,7 @@ class Slot:
         window.reason, window.incomplete = reason, window.incomplete or incomplete
         return window
 
-    def hold(self, *, version: int, incomplete: str, unix_ns: int) -> Opened | None:
+    def hold(self, *, version: int, incomplete: str) -> Opened | None:
         """
         The window's step is over, but its profiler runs on until it is taken; it, or ``None`` where it has to be taken
         now: it is to end for another reason, or another thread's.
@@ -132,7 +132,7 @@ class Slot:
             if not window.yields_here:
                 return None
             window.held, window.pending = True, (Reason.BOUNDARY, Incomplete.CLOSED_LATE)
-            window.version, window.over_unix_ns = version, unix_ns
+            window.version, window.lingered = version, True
             window.incomplete = window.incomplete or incomplete
         return window
 

@@ -177,7 +177,7 @@ class Windows:
         """
         The step is over, and its profiler is to run on past the update; whether it does. What it mirrors ends here.
         """
-        window = self._slot.hold(version=version, incomplete=incomplete, unix_ns=self._clock())
+        window = self._slot.hold(version=version, incomplete=incomplete)
         if window is None:
             return False
         try:
@@ -364,7 +364,7 @@ class Windows:
         if loop is not None and loops.see_through(self._afinish(window), loop, timeout=recorder.LOOP_DEADLINE):
             return
         try:
-            self._closed(window, recorder.stop(window, clock_ns=self._clock()))
+            self._closed(window, recorder.stop(window))
         except Exception as error:  # noqa: BLE001 - training goes on, and the sidecar is not left with an open window
             self._tell(recorder.failed(window, Reason.STOP_ERROR, recorder.detail(error)))
             complaints.fault("closing a window", error)
@@ -373,7 +373,7 @@ class Windows:
 
     async def _afinish(self, window: Opened) -> None:
         try:
-            self._closed(window, await recorder.astop(window, clock_ns=self._clock()))
+            self._closed(window, await recorder.astop(window))
         except Exception as error:  # noqa: BLE001 - training goes on, and the sidecar is not left with an open window
             self._tell(recorder.failed(window, Reason.STOP_ERROR, recorder.detail(error)))
             complaints.fault("closing a window", error)
@@ -384,7 +384,7 @@ class Windows:
             self._slot.closed()
 
     def _closed(self, window: Opened, message: wire.Closed | wire.Ended) -> None:
-        if isinstance(message, wire.Closed) and not window.over_unix_ns:
+        if isinstance(message, wire.Closed) and not window.lingered:
             # Before the sidecar is told: it takes away what it finds.
             self._paces.note(window.grant.tool, message, recorder.size(window, message), marks=window.armed.marks)
         self._tell(message)

@@ -93,6 +93,7 @@ class Rig:
         self.desk = Desk(folder)
         self.profiler = FakeProfiler()
         self.seconds = 0.0
+        self.unix_ns = 1000
         chosen = self.profiler if profiler is None else profiler
         if isinstance(chosen, FakeProfiler):
             self.profiler = chosen
@@ -100,7 +101,7 @@ class Rig:
         self.windows = Windows(
             control=self.desk,
             profilers=Registry({"torch": self.profiler, chosen.name: chosen}),
-            clock=lambda: 1000,
+            clock=lambda: self.unix_ns,
             monotonic=lambda: self.seconds,
         )
 

@@ -61,10 +61,42 @@ def test_a_span_is_told_the_times_of_its_mark() -> None:
     begun, ended = mirror.started(1, "train"), mirror.ended(1)
 
     assert 100 < begun < ended
-    assert 0 == mirror.ended(1)
     assert (0, 0) == (outside.started(1, "train"), outside.ended(1))
-    mirror.finish()
-    assert 0 == mirror.started(2, "late")
+    assert 0 == mirror.ended(1)
+
+
+def test_a_span_that_waits_while_marks_are_ended_begins_after_the_window() -> None:
+    """
+    It is in no recording; with the time at which it began to wait it would be missing there.
+    """
+    moments = iter(range(100, 200))
+    ending, waits = threading.Event(), threading.Event()
+    begun: list[int] = []
+
+    def clock() -> int:
+        if threading.current_thread() is thread:
+            # What a span's own time would be; the lock is taken next.
+            waits.set()
+        return next(moments)
+
+    def late() -> None:
+        ending.wait()
+        begun.append(mirror.started(2, "late"))
+
+    def leave(handle: object) -> None:
+        ending.set()
+        assert waits.wait(60)
+
+    thread = threading.Thread(target=late)
+    mirror = Bridge(marker=Marker(enter=lambda text: text, exit=leave), clock=clock)
+    mirror.started(1, "train")
+    thread.start()
+    marks = mirror.finish()
+    thread.join()
+
+    assert ["0000000000000001"] == marks.mirrored
+    assert marks.over_unix_ns < begun[0]
+    assert marks.over_unix_ns == mirror.finish().over_unix_ns
 
 
 def test_open_marks_are_ended_by_the_close_and_only_once() -> None:

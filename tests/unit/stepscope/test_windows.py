@@ -62,6 +62,28 @@ def test_what_a_profiler_says_nothing_of_is_the_time_that_stopping_took(
     assert 0.02 <= rig.desk.closed[0].stall["stop"]
 
 
+@pytest.mark.parametrize("lingers", [False, True])
+def test_a_thread_that_loses_its_core_as_it_ends_marks_has_a_longer_window(
+    rig: Rig, lingers: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    No mark ends after the window, and what the profiler does from then on is not in it.
+    """
+
+    def later(_: object) -> None:
+        rig.unix_ns += 2_000_000
+
+    monkeypatch.setattr(rig.profiler, "exit", later)
+    rig.open()
+    rig.windows.span_started(0xA, "train")
+    if lingers:
+        assert rig.windows.linger(version=5)
+        rig.unix_ns += 1_000_000_000
+    rig.windows.close(version=5)
+
+    assert [(1000, 2_001_000)] == [(one.opened_unix_ns, one.closed_unix_ns) for one in rig.desk.closed]
+
+
 @pytest.mark.parametrize("at", ["enter", "exit"])
 def test_a_mark_that_raises_costs_no_span(rig: Rig, at: str) -> None:
     """
