@@ -24,6 +24,12 @@ from stepscope.windows import Windows
 INIT_DEADLINE = 10.0
 """Seconds that ``init()`` waits for the registration: a sidecar that has to start takes two to five."""
 
+BESIDE = frozenset({names.Reason.DUPLICATE, names.Reason.BUSY_PROCESS})
+"""Why a window is denied beside one that this process has: told again, it would say how that one ended."""
+
+RECENT = 8
+"""Steps for which a denial is told again; a sidecar knows far more of them."""
+
 Ensure = Callable[[Settings], str]
 
 
@@ -53,6 +59,8 @@ class Agent:
         self._revision = -1
         self._stopped = False
         self._stall: dict[str, float] = {}
+        self._denied: wire.Missed | None = None
+        """The window that was asked for last, where it was denied."""
         self._known = False
         self._changed = changed
         self._otlp = ""
@@ -199,10 +207,14 @@ class Agent:
         """
         Ask the sidecar for a window.
         """
-        return self._connection.request(
+        answer = self._connection.request(
             lambda number: wire.Open(id=number, step=step, param_version=param_version, forced=forced),
             missed=self._missed(step, param_version, names.Reason.SIDECAR_LOST),
         )
+        self._denied = None
+        if isinstance(answer, wire.Deny) and answer.reason not in BESIDE:
+            self._denied = self._missed(step, param_version, answer.reason)
+        return answer
 
     def miss(self, *, step: int, param_version: int, reason: str) -> None:
         """
@@ -266,6 +278,7 @@ class Agent:
                 # A sidecar that was started anew counts from where its store ends, so any revision is news.
                 self._revision = -1
                 self._select(message)
+                self._tell_denied()
                 for warning in message.warnings:
                     complaints.warn(f"registered:{warning}", "%s", warning)
             case wire.Selected():
@@ -274,6 +287,14 @@ class Agent:
                 self.windows.stop(message.window, message.reason)
             case wire.Refused():
                 complaints.warn("refused", "the sidecar does not take this process: %s", message.reason)
+
+    def _tell_denied(self) -> None:
+        """
+        A sidecar that was killed may not have kept what it denied last; one that has it takes no notice.
+        """
+        denied = self._denied
+        if denied is not None and self._version - denied.step < RECENT:
+            self._connection.send(denied, keep=True)
 
     def _select(self, message: wire.Registered | wire.Selected) -> None:
         if message.revision < self._revision:

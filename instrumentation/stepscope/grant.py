@@ -4,6 +4,7 @@ Asking for a window: what is asked, what the sidecar's yes needs before a profil
 Owns the way from a request to something startable. Leaves whether to ask, and starting, to :mod:`stepscope.windows`.
 """
 
+import contextlib
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -88,6 +89,9 @@ def ask(
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         return recorder.ended(answer.window, Reason.START_ERROR, recorder.detail(error), stall)
+    with contextlib.suppress(OSError):
+        # Needed only where both ends are killed in the next moments.
+        (folder / wire.GRANTED).write_bytes(wire.encode(answer))
     request = Request(
         window=answer.window,
         level=answer.level,

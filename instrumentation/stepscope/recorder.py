@@ -192,6 +192,7 @@ def _record(window: Opened, recording: Recording, marks: Marks) -> wire.Closed |
     )
     try:
         files.replace(window.request.folder / wire.RECORD, wire.encode(closed))
+        (window.request.folder / wire.GRANTED).unlink(missing_ok=True)
     except OSError as error:
         # The message still goes out; only a sidecar that is away just now will not learn of the recording.
         complaints.warn("close record", "the record of window %s cannot be written: %s", closed.window, error)

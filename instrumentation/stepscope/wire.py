@@ -18,6 +18,10 @@ PROTOCOL = 1
 RECORD = "closed.json"
 """The close record in a window's folder: what a sidecar that was away finds."""
 
+GRANTED = "granted"
+"""The grant, in a window's folder until its close record lies there: what is left of a window whose process and sidecar
+are both killed before the sidecar has written it down."""
+
 MAX_LINE = 4 * 1024 * 1024
 """Bytes of one message. A step's sample table of 10,000 rows takes about 0.7 MB; anything larger is not ours."""
 

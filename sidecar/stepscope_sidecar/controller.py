@@ -180,15 +180,16 @@ class Controller:
         """
         Time has passed: give up what waited too long, and count what is missing. Called a few times a second.
         """
-        for window in self.recordings.overdue():
-            for process in self.processes.of(window.process):
-                process.send(wire.Stop(window=window.window, reason=Reason.GRANT_TOO_LATE))
         for process in self.processes.alive():
             if process.unlinked_at is None or self._world.monotonic() - process.unlinked_at < GRACE:
                 continue
             # One that can be watched has a pidfd; this is for a process in another pid namespace.
             if not process.watch_pid or not self._world.alive(process.watch_pid, process.process_start):
                 self.gone(process)
+        # After those who have gone: what such a process never started is lost with it.
+        for window in self.recordings.overdue():
+            for process in self.processes.of(window.process):
+                process.send(wire.Stop(window=window.window, reason=Reason.GRANT_TOO_LATE))
         self._warn_of_roles()
         before = self.census.by_role
         found = list(

@@ -5,7 +5,7 @@ Owns looking. Looks at the disk on a thread of its own now and then; the control
 """
 
 import shutil
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
 
 from stepscope import ids, wire
@@ -13,10 +13,15 @@ from stepscope.errors import WireError
 from stepscope.settings import Settings
 from stepscope_sidecar.lifecycle import tree_bytes
 from stepscope_sidecar.origin import FOLDER
+from stepscope_sidecar.processes import Process
 from stepscope_sidecar.windows import Window
 
 DISK_RESERVE = 256 * 1024**2
 """Bytes of the file system that recordings leave free: for the store, and for the job's own checkpoints and logs."""
+
+
+LEFT = (wire.RECORD, wire.GRANTED)
+"""Files in a window's folder that say which window it is."""
 
 
 class Disk:
@@ -75,26 +80,42 @@ def alive(pid: int, process_start: int) -> bool:
     return state not in {"Z", "X"} and process_start in {0, ids.process_start(pid)}
 
 
-def left_behind(settings: Settings, *, known: Container[str], node: str) -> Iterator[Window]:
+def left_behind(
+    settings: Settings, *, known: Container[str], node: str, processes: Iterable[Process] = ()
+) -> Iterator[Window]:
     """
-    Windows that a killed sidecar granted and never wrote down: their processes closed them, the records lie there.
+    Windows that a killed sidecar granted and never wrote down: those that their processes, which live or were among
+    ``processes``, have closed since, and those that were killed with it.
     """
-    for path in sorted(settings.attempt_folder.glob(f"step-*/*/*/{wire.RECORD}")):
-        match = FOLDER.fullmatch(path.parent.relative_to(settings.attempt_folder).as_posix())
-        record = read_record(path)
-        if match is None or record is None or record.window in known:
+    starts = {(process.role, process.rank, process.pid): process.process_start for process in processes}
+    for folder in sorted({path.parent for name in LEFT for path in settings.attempt_folder.glob(f"step-*/*/*/{name}")}):
+        match = FOLDER.fullmatch(folder.relative_to(settings.attempt_folder).as_posix())
+        if match is None:
             continue
         step, role, rank, pid, tool = match.groups()
+        start = starts.get((role, int(rank), int(pid)), 0)
+        # Without its start a process that comes back would find its window to be another's.
+        found = read_record(folder / wire.RECORD) or (_grant(folder / wire.GRANTED) if start else None)
+        if found is None or found.window in known:
+            continue
         yield Window(
-            window=record.window,
+            window=found.window,
             step=int(step),
             param_version=int(step) - 1,
             role=role,
             rank=int(rank),
             pid=int(pid),
-            process_start=0,
+            process_start=start,
             node=node,
             tool=tool,
-            level=record.level,
-            folder=str(path.parent.relative_to(settings.directory.absolute())),
+            level=found.level,
+            folder=str(folder.relative_to(settings.directory.absolute())),
         )
+
+
+def _grant(path: Path) -> wire.Grant | None:
+    try:
+        message = wire.decode(path.read_bytes()) if path.stat().st_size <= wire.MAX_LINE else None
+    except (OSError, WireError):
+        return None
+    return message if isinstance(message, wire.Grant) else None

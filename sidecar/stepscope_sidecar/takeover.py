@@ -45,7 +45,7 @@ def inherit(store: Path, settings: Settings, plan: Plan, *, node: str) -> Inheri
     windows = [window_of(row) for row in rows]
     known = {window.window for window in windows}
     windows = [w for w in windows if not w.state.final or w.step >= newest - KEPT_STEPS]
-    windows += left_behind(settings, known=known, node=node)
+    windows += left_behind(settings, known=known, node=node, processes=processes)
     # An environment that no process has come with may be another now.
     fresh = not selections or (selections[-1].source == ENVIRONMENT and not registered)
     if not fresh:

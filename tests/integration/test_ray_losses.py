@@ -17,6 +17,9 @@ pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
 STEPS = (1, 2, 3, 4)
 
+LOST = (1, "aborted", "process_lost", None)
+LEFT = (1, "ready", "process_exit", False)
+
 
 @pytest.fixture(scope="module")
 def job(tmp_path_factory: pytest.TempPathFactory) -> Job:
@@ -51,9 +54,9 @@ def test_the_rest_of_the_program_goes_on(job: Job) -> None:
 
 def test_a_window_of_a_lost_worker_ends_with_it(job: Job) -> None:
     """
-    Whoever killed it; those of the steps before are as they were.
+    Whoever killed it; those of the steps before are as they were. Ray's own way may be SIGTERM, which a worker heeds.
     """
-    assert [(1, "aborted", "process_lost", None)] == ends(job, 0)
+    assert ends(job, 0) in [[LOST], [LEFT]]
     assert [(1, "ready", "boundary", True), (2, "aborted", "process_lost", None)] == ends(job, 1)
 
 
@@ -68,7 +71,8 @@ def test_no_window_is_left_without_an_end(job: Job) -> None:
     """
     Those that were refused say why as well.
     """
-    assert {"denied": 4, "aborted": 2, "ready": 5} == job.states()
+    by_kill = [row[1] for row in ends(job, 0)]
+    assert Counter({"denied": 4, "aborted": 1, "ready": 5}) + Counter(by_kill) == Counter(job.states())
     assert job.states().keys() <= FINAL
     assert all(window["reason"] for window in job.windows)
 

@@ -6,6 +6,7 @@ import fcntl
 import os
 import socket
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,10 +15,11 @@ from stepscope import ids, wire
 from stepscope.errors import ConfigurationError
 from stepscope.settings import Settings, read
 from stepscope_sidecar import lifecycle, listen
+from stepscope_sidecar.processes import Process
 from stepscope_sidecar.surroundings import Disk, alive, left_behind, read_record
 from tests.unit.sidecar.stored import listed
 
-from .rig import closed
+from .rig import closed, register
 
 
 def _settings(folder: Path, **more: str) -> Settings:
@@ -297,6 +299,32 @@ def test_windows_that_nobody_wrote_down_are_found(tmp_path: Path) -> None:
     ]
     assert "run-a1/step-000005/re-ward-3-77/torch" == found[0].folder
     assert [] == list(left_behind(settings, known={"w"}, node="here"))
+
+
+def test_windows_that_were_killed_with_their_sidecar_are_found(tmp_path: Path) -> None:
+    """
+    By the grant in their folder, where their process was registered; the close record says more than a grant.
+    """
+    settings = _settings(tmp_path)
+    grant = wire.Grant(id=1, window="w", tool="torch", level="ops", folder="/x", caps=wire.Caps())
+    for pid, files in {
+        77: {"granted": wire.encode(grant)},
+        78: {"granted": wire.encode(replace(grant, window="v"))},
+        79: {"granted": b"{", "closed.json": b""},
+        80: {"granted": wire.encode(replace(grant, window="u")), "closed.json": wire.encode(closed("u"))},
+    }.items():
+        folder = settings.attempt_folder / "step-000005" / f"trainer-0-{pid}" / "torch"
+        folder.mkdir(parents=True)
+        for name, content in files.items():
+            (folder / name).write_bytes(content)
+    known = [Process.of(register(pid), peer=pid, unix_ns=1) for pid in (77, 79, 80)]
+
+    def found(*windows: str) -> list[tuple[str, int, int, str]]:
+        left = left_behind(settings, known=windows, node="here", processes=known)
+        return [(one.window, one.pid, one.process_start, one.level) for one in left]
+
+    assert [("w", 77, 78, "ops"), ("u", 80, 81, "spans")] == found()
+    assert [] == found("w", "u")
 
 
 def test_the_disk_budget_counts_what_is_there(tmp_path: Path) -> None:

@@ -210,6 +210,21 @@ def test_after_the_grace_a_window_that_nobody_claims_is_settled(
     assert {name: expected} == rig.states()
 
 
+def test_what_a_killed_process_never_started_is_lost_with_it(rig: Rig) -> None:
+    """
+    Also where its sidecar was killed at the same time; of one that lives, it was not started.
+    """
+    process, link = rig.register()
+    other, other_link = rig.register(101, rank=1)
+    lost, unused = rig.open(process, link), rig.open(other, other_link)
+    rig.restart()
+    rig.dead.add(100)
+    rig.now += 11.0
+    rig.controller.tick()
+
+    assert {lost: "aborted:process_lost", unused: "expired:not_started"} == rig.states()
+
+
 def test_what_was_being_finalised_is_finalised_again_after_a_restart(rig: Rig) -> None:
     """
     The job was lost with the sidecar; the record is still there.

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from stepscope import wire
-from stepscope.agent import Agent
+from stepscope.agent import RECENT, Agent
 from stepscope.complaints import Complaints
 from stepscope.profilers import Registry
 from stepscope.seam import Identity
@@ -133,6 +133,51 @@ def test_a_window_that_is_open_is_told_at_registering_again(agent: Agent, sideca
 
     assert [("w1", 7, "1" * 32)] == [(item.window, item.step, item.trace_id) for item in message.open_windows]
     assert "w1" == sidecar.wait(wire.Closed)[0].window
+
+
+@pytest.mark.parametrize(
+    ("reason", "then", "told"),
+    [
+        ("rank_not_selected", 7, ["rank_not_selected"]),
+        ("rank_not_selected", 7 + RECENT, []),
+        # Beside a window of this process, which is told by itself.
+        ("duplicate", 7, []),
+    ],
+)
+def test_a_denial_is_told_to_the_next_sidecar(
+    agent: Agent, sidecar: FakeSidecar, reason: str, then: int, told: list[str]
+) -> None:
+    """
+    The one that denied may be killed before it has written that down. Not for ever: a sidecar forgets old steps.
+    """
+    sidecar.answers[wire.Open] = lambda message: [wire.Deny(id=message.id, reason=reason)]  # type: ignore[union-attr]
+    assert not agent.windows.open(step=7, param_version=6)
+    agent.entered(then, then)
+
+    sidecar.hang_up()
+    sidecar.wait(wire.Register, 2)
+    agent.dropped({"queue_full": 1})
+    sidecar.wait(wire.Dropped)
+
+    assert [(7, 6, one) for one in told] == [(x.step, x.param_version, x.reason) for x in sidecar.all(wire.Missed)]
+
+
+def test_a_denial_before_a_grant_is_not_told_again(agent: Agent, sidecar: FakeSidecar) -> None:
+    """
+    The last answer holds: told again, the denial would be the end of the window that is open.
+    """
+    granted = sidecar.answers[wire.Open]
+    sidecar.answers[wire.Open] = lambda message: [wire.Deny(id=message.id, reason="stopped_by_user")]  # type: ignore[union-attr]
+    assert not agent.windows.open(step=7, param_version=6)
+    sidecar.answers[wire.Open] = granted
+    assert agent.windows.open(step=7, param_version=6, forced=True)
+
+    sidecar.hang_up()
+    sidecar.wait(wire.Register, 2)
+    agent.dropped({"queue_full": 1})
+    sidecar.wait(wire.Dropped)
+
+    assert [] == sidecar.all(wire.Missed)
 
 
 def test_without_a_sidecar_the_run_goes_on(

@@ -17,15 +17,20 @@ from tests.unit.stepscope.desk import SPAN, TRACE, Rig
 
 def test_a_window_from_grant_to_record(rig: Rig) -> None:
     """
-    Start, then the span, then the message; marks end before the stop; the record lies beside the file.
+    Start, then the span, then the message; marks end before the stop; the record lies beside the file, in the place of
+    the grant.
     """
     assert rig.open()
+    grant = wire.decode((rig.desk.folder / "w1" / wire.GRANTED).read_bytes())
     rig.windows.span_started(0xA, "train")
     rig.windows.close(version=5)
     closed = rig.desk.closed[0]
 
+    assert not (rig.desk.folder / "w1" / wire.GRANTED).exists()
     mark = "train #000000000000000a"
     assert ["start", f"enter {mark}", f"exit {mark}", "stop"] == rig.profiler.calls
+    assert isinstance(grant, wire.Grant)
+    assert "w1" == grant.window
     assert [wire.Started, wire.Closed] == [type(message) for message in rig.desk.told]
     assert ("w1", "boundary", 5, TRACE, SPAN, "recording.json", "") == (
         closed.window,
