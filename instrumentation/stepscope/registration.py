@@ -10,6 +10,7 @@ import dataclasses
 import operator
 import os
 import threading
+import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, SupportsIndex, cast
@@ -27,6 +28,10 @@ if TYPE_CHECKING:
 
 EXIT_TIMEOUT = 5.0
 """Seconds that leaving may take beyond the profiler's own stop: a sidecar that is there takes milliseconds."""
+
+LATE_SPANS = 0.3
+"""Seconds that the end of a process takes at least which has called others: Ray may kill them with it, and they send
+the spans of the last calls after the answers. That takes hundredths of a second, more on crowded cores."""
 
 FILES = (names.SOCKET, names.TOKEN_FILE, names.HTTP_PROFILER_TOKEN_FILE)
 """Paths that children are told absolutely: they may work in another folder, as Ray's workers do."""
@@ -91,7 +96,10 @@ def shutdown(*, timeout: float = EXIT_TIMEOUT) -> None:
     """
     if (leaving := session) is not None:
         usable = isinstance(timeout, int | float) and timeout >= 0
-        _end(leaving, reason=names.Reason.PROCESS_EXIT, timeout=timeout if usable else EXIT_TIMEOUT)
+        patience, began = timeout if usable else EXIT_TIMEOUT, time.monotonic()
+        _end(leaving, reason=names.Reason.PROCESS_EXIT, timeout=patience)
+        if leaving.calls:
+            threading.Event().wait(max(0.0, began + min(LATE_SPANS, patience) - time.monotonic()))
         if _lifetime is not None:
             _lifetime.release_sigterm()
 

@@ -66,6 +66,8 @@ class Session:
         self.identity = identity
         self.agent = agent
         self.hurry = hurry
+        self.calls = False
+        """Whether it has called others, which may end with it."""
         self.timings = Timings(stall=agent.take_stall)
         self._sink = sink
         self.pid = os.getpid()

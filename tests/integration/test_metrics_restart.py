@@ -136,13 +136,11 @@ def settled(place: Place, before: Series) -> dict[str, tuple[float | None, float
 
 def still(place: Place) -> Series | None:
     """
-    The series, once two looks find the same.
+    The series, once two looks find the same, and nothing waits.
     """
     first = scraped(place)
-    return first if lasting(first) == lasting(scraped(place)) and not first[QUEUE] else None
-
-
-QUEUE = ("stepscope_queue_length", (("queue", "index"),))
+    waiting = sum(value for (name, _), value in first.items() if name == "stepscope_queue_length")
+    return first if lasting(first) == lasting(scraped(place)) and not waiting else None
 
 
 def _labels(role: str, outcome: str) -> tuple[tuple[str, str], ...]:

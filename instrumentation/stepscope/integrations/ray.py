@@ -107,6 +107,8 @@ def call(method: Any, *args: Any, **kwargs: Any) -> Any:
     """
     if carrier := driven.carrier():
         if handles.takes(method, CARRIER):
+            if (session := registration.session) is not None:
+                session.calls = True
             return method.remote(*args, **kwargs, **{CARRIER: carrier})
         if (name := handles.name(method)) not in _untraced:
             _untraced.add(name)

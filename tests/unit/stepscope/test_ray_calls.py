@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import json
 import os
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 
 import stepscope
-from stepscope import names
+from stepscope import names, registration
 from stepscope.errors import ConfigurationError
 from stepscope.integrations import ray
 from stepscope.testing import capture_spans
@@ -87,6 +88,24 @@ def test_a_call_carries_its_callers_span(kind: str) -> None:
 
     [caller] = captured.named("caller")
     assert {caller.span_id} == {span.parent_span_id for span in captured.named("work")}
+
+
+def test_the_end_of_a_program_leaves_those_whom_it_called_time_for_their_spans(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Ray kills them with it; what called nobody, or with a plain call, has nobody to wait for.
+    """
+    monkeypatch.setattr(registration, "LATE_SPANS", 0.2)
+    with capture_spans() as captured, stepscope.step():
+        session = registration.session
+        assert session is not None
+        assert 1 == ray.call(Remote(lambda amount: amount), 1)
+        assert not session.calls
+        assert 2 == ray.call(Remote(work), 1)
+        before = time.monotonic()
+        stepscope.shutdown()
+
+    assert 0.2 <= time.monotonic() - before
+    assert ["work"] == [span.name for span in captured.named("work")]
 
 
 def test_a_class_takes_context_in_its_public_methods() -> None:
