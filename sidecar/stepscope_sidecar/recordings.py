@@ -123,14 +123,14 @@ class Recordings:
 
     def missed(self, process: Process, message: wire.Missed, plan: Plan) -> None:
         """
-        A process denied itself a window while there was no sidecar to ask.
+        A process denied itself a window while there was no sidecar to ask, or tells of one that another had denied it.
         """
         window = self._origin.asked(process, message, plan=plan, unix_ns=self._world.unix_ns())
         granted = self._taken(window)
         if granted is not None and granted.process == window.process:
-            # The grant did not reach it: this is how that window ended.
             self.windows.ignored["missed"] += 1
-            if granted.leased:
+            if granted.leased and message.reason == Reason.SIDECAR_LOST:
+                # The grant did not reach it: this is how that window ended.
                 self.give_up(granted, Reason.SIDECAR_LOST)
             return
         known = message.reason in REASONS

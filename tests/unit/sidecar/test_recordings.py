@@ -124,6 +124,42 @@ def test_a_window_missed_while_there_was_no_sidecar_is_a_row(rig: Rig) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("reason", "states"),
+    [("sidecar_lost", ["aborted:sidecar_lost"]), ("rank_not_selected", ["recording:"]), ("odd", ["recording:"])],
+)
+def test_only_a_lost_grant_ends_the_window_that_was_granted(rig: Rig, reason: str, states: list[str]) -> None:
+    """
+    A denial that is told again, after a window of that step was granted, is over with.
+    """
+    process, link = rig.register()
+    rig.controller.handle(process, started(rig.open(process, link)))
+    rig.controller.handle(process, wire.Missed(step=5, param_version=4, reason=reason, unix_ns=77))
+
+    assert states == list(rig.states().values())
+
+
+def test_a_denial_that_is_told_again_is_one_row(rig: Rig) -> None:
+    """
+    To the sidecar that denied, and to one that takes over, whether that finds it in the store or not.
+    """
+    process, link = rig.register()
+    rig.controller.stop("api")
+    assert "stopped_by_user" == rig.open(process, link)
+    for _ in range(2):
+        rig.controller.handle(process, wire.Missed(step=5, param_version=4, reason="stopped_by_user", unix_ns=77))
+    rig.restart()
+    process, _ = rig.register()
+    rig.controller.handle(process, wire.Missed(step=5, param_version=4, reason="stopped_by_user", unix_ns=77))
+    kept = list(rig.states().values())
+    rig.ledger.rows.clear()
+    rig.restart()
+    process, _ = rig.register()
+    rig.controller.handle(process, wire.Missed(step=5, param_version=4, reason="stopped_by_user", unix_ns=77))
+
+    assert ["denied:stopped_by_user"] == kept == list(rig.states().values())
+
+
 def test_messages_about_another_process_s_window_are_ignored(rig: Rig) -> None:
     """
     Nobody closes what is not theirs.
