@@ -299,23 +299,25 @@ class Agent:
     def _select(self, message: wire.Registered | wire.Selected) -> None:
         if message.revision < self._revision:
             return
-        before = (self._selection.text, self._stopped)
+        selection = self._selection
         try:
-            self._selection = Selection.parse(message.selection)
+            selection = Selection.parse(message.selection)
         except SelectionError as error:
             complaints.warn("selection", "the sidecar's selection cannot be read: %s", error)
-        self._revision, self._stopped = message.revision, message.stopped
+        before, now = (self._selection.text, self._stopped), (selection.text, message.stopped)
         # What the first registration brings is where the process begins, and no change.
         known, self._known = self._known, True
-        if self._changed is not None and known and before != (self._selection.text, self._stopped):
+        if self._changed is not None and known and before != now:
+            # Before it holds: the change belongs to the span in which it came, and with it another may begin.
             self._changed(
                 Change(
-                    steps=self._selection.text,
+                    steps=selection.text,
                     revision=message.revision,
                     stopped=message.stopped,
                     source=message.source if isinstance(message, wire.Selected) else "",
                 )
             )
+        self._selection, self._revision, self._stopped = selection, message.revision, message.stopped
 
     def _prepare(self) -> None:
         """

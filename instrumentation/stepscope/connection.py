@@ -122,9 +122,9 @@ class Connection:
         while not (came := self._settled.wait(max(0.0, min(GLANCE, until - self._clock())))):
             if (why := hopeless()) or self._clock() >= until:
                 break
-        self._eager = False
         if not came:
             self._warn_lost(why or "no answer to the registration")
+        self._eager = False
         return came
 
     def request(self, make: Callable[[int], wire.Message], *, missed: wire.Missed) -> wire.Message | None:
@@ -253,6 +253,8 @@ class Connection:
             if not self._eager:
                 self._warn_lost(reason)
             self._waiting.pause(EAGER if self._eager else max(self._retry, self._hold()))
+        # Here, too, where close() could not wait so long.
+        self._waiting.close()
 
     def _hold(self) -> float:
         return 0.0 if not self._misses else min(MAX_HOLD, self._retry * 2 ** (self._misses - 1))
@@ -367,6 +369,9 @@ class Connection:
     def _keep(self, message: wire.Message) -> None:
         if line := encoded(message):
             self._kept.add(message, line)
+            if self._up:
+                # Connected anew since: the reader waits, and knew of nothing to write.
+                self._waiting.wake()
 
     def _push_kept(self) -> None:
         if self._up and self._kept and len(self._outgoing) < AHEAD:

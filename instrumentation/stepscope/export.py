@@ -33,6 +33,9 @@ SOON = 0.05
 RETRY = 1.0
 """Seconds before another attempt, the pace at which the agent looks for a new sidecar."""
 
+AGAIN = 0.1
+"""Seconds before another attempt of a process that leaves, while the sidecar is there but late, or has no room."""
+
 GRACE = 10.0
 """Seconds that a lost sidecar is waited for before spans bypass it; it is started again within that."""
 
@@ -91,6 +94,8 @@ class Outbox:
         self._deadline = float("inf")
         self._failing_since: float | None = None
         self._tried = float("-inf")
+        self._answers = False
+        """Whether whoever was tried last is there, and only late or busy."""
         self._poster = Poster()
         self._thread = threading.Thread(target=self._run, name="stepscope-export", daemon=True)
         self._thread.start()
@@ -136,7 +141,8 @@ class Outbox:
             pause = self._delay if self._delivers else self._retry
             if hurried:
                 self._closing.wait(SOON)
-        self._guarded_drain()
+        while not self._guarded_drain() and self._answers and self._clock() + AGAIN < self._deadline:
+            self._bell.wait(AGAIN)
         lost = len(self._queue) + (self._waiting[1] if self._waiting else 0)
         if lost:
             self._drop("undelivered_at_exit", lost)
@@ -160,6 +166,7 @@ class Outbox:
             target = self._target()
             timeout = min(target.timeout, self._deadline - self._clock()) if target else 0.0
             if target is None or timeout <= 0:
+                self._answers = False
                 return False
             if self._waiting is None:
                 self._waiting = self._encode()
@@ -169,10 +176,12 @@ class Outbox:
             try:
                 status = self._poster.post(target, body, timeout=timeout)
             except (OSError, http.client.HTTPException, ValueError) as error:
+                self._answers = isinstance(error, TimeoutError)
                 complaints.warn("deliver", "spans cannot be delivered, they are kept: %s", type(error).__name__)
                 if self._missed(target):
                     continue
                 return False
+            self._answers = True
             if status in RETRYABLE:
                 return False
             if target is not self._upstream:

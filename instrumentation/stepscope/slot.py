@@ -140,8 +140,10 @@ class Slot:
         """
         What was taken is closed.
         """
-        self._closing = None
-        self._idle.set()
+        # At once, for who asks whether anything is open, and opens if not.
+        with self._lock:
+            self._idle.set()
+            self._closing = None
 
     def drop(self, window: Opened) -> bool:
         """

@@ -90,15 +90,18 @@ class Watchdog:
         self._look = look
         self._bell = Bell()
         self._over = threading.Event()
+        # The handler of a signal may wake it below a wake.
+        self._starting = threading.RLock()
         self._thread: threading.Thread | None = None
 
     def wake(self) -> None:
         """
         Something may be due. The first call starts the thread.
         """
-        if self._thread is None and not self._over.is_set():
-            self._thread = threading.Thread(target=self._run, name="stepscope-watchdog", daemon=True)
-            self._thread.start()
+        with self._starting:
+            if self._thread is None and not self._over.is_set():
+                self._thread = threading.Thread(target=self._run, name="stepscope-watchdog", daemon=True)
+                self._thread.start()
         self._bell.ring()
 
     def close(self, timeout: float) -> None:

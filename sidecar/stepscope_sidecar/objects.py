@@ -193,7 +193,8 @@ class Uploads:
         """
         Artifacts that are not stored yet.
         """
-        return len(self._waiting) + self._busy
+        with self._more:
+            return len(self._waiting) + self._busy
 
     @property
     def troubles(self) -> list[str]:
@@ -211,11 +212,12 @@ class Uploads:
         self._thread = threading.Thread(target=self._run, name="stepscope-objects", daemon=True)
         self._thread.start()
 
-    def submit(self, row: WindowRow) -> WindowRow:
+    def submit(self, row: WindowRow, *, first: Callable[[WindowRow], object] = bool) -> WindowRow:
         """
-        Copy the artifact of ``row``; answers the row as it stands.
+        Copy the artifact of ``row``; answers the row as it stands, which ``first`` is told before the copy can be.
         """
         row = self._stands(row, WAITING)
+        first(row)
         with self._more:
             self._waiting.append(row)
             self._more.notify()

@@ -150,8 +150,7 @@ class Peers:
         A window of this node is new, or another than it was.
         """
         if self._uploads is not None and row.state == State.READY and row.artifact:
-            row = self._uploads.submit(row)
-            self._keep(row)
+            row = self._uploads.submit(row, first=self._keep)
         if self._reporter is not None:
             self._reporter.changed(row)
 

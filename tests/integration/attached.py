@@ -108,7 +108,7 @@ def status(place: Place) -> dict[str, Any]:
     """
     What the sidecar says of itself.
     """
-    answer = httpx.get(f"{place.announced()['http']}/api/status", trust_env=False)
+    answer = httpx.get(f"{place.announced()['http']}/api/status", timeout=60, trust_env=False)
     found: dict[str, Any] = answer.raise_for_status().json()
     return found
 

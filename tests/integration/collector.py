@@ -4,9 +4,11 @@ The foreign collector ``rotel`` between two receivers of ours.
 What the sidecar under test forwards goes to rotel, and rotel hands it to a second sidecar, which keeps it.
 """
 
+import contextlib
 import json
 import os
 import re
+import secrets
 import signal
 import socket
 import subprocess
@@ -18,6 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.integration.jobs import CLI, command_line, environment, eventually
+
+BELOW_ANY, PORTS = 20_000, 12_000
+"""Ports that are no ephemeral ones (net.ipv4.ip_local_port_range, from 32768 on)."""
 
 
 @dataclass(frozen=True)
@@ -70,11 +75,13 @@ def receiver(directory: Path) -> Iterator[dict[str, Any]]:
 
 def free_port() -> int:
     """
-    A port that was free a moment ago: rotel cannot report one that the kernel chose.
+    A port that is free and that the kernel gives to nobody who asks for any: for those that cannot report their own.
     """
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    # Not of `random`, which begins alike in all processes that run tests.
+    while True:
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port := BELOW_ANY + secrets.randbelow(PORTS)))
+            return port
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from stepscope.profilers import Armed, Recording, Request, guarded
 from stepscope.profilers.torch import RAW, TorchProfiler
 from tests.unit.stepscope.fake_profiler import FakeEngine, FakeProfiler
 
-DEADLINE = 3.0
+DEADLINE = 15.0
 """Seconds after which a call hangs: a tenth of a second would do, but not on a machine that is busy."""
 
 ARTIFACT = "recording.bin"

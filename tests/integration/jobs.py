@@ -112,8 +112,9 @@ class Job:
     @cached_property
     def spans(self) -> list[dict[str, Any]]:
         """
-        What ``stepscope spans --json`` prints.
+        What ``stepscope spans --json`` prints once all windows have ended, each of which leaves spans.
         """
+        _ = self.windows
         found: list[dict[str, Any]] = json.loads(command_line(self.directory, "spans", "--json", "--run", self.run))
         return found
 

@@ -17,7 +17,7 @@ import httpx
 from stepscope_sidecar.reader import open_reader
 from stepscope_sidecar.rows import WindowRow
 
-from .jobs import SETTLE_DEADLINE, eventually
+from .jobs import BOUNDARY_SECONDS, SETTLE_DEADLINE, eventually
 
 START_DEADLINE = 120.0
 """Seconds for a sidecar to listen on a busy machine."""
@@ -99,7 +99,7 @@ class Place:
         """
         Give the sidecar an order over HTTP.
         """
-        answer = httpx.post(f"{self.announced()['http']}{path}", json=body, trust_env=False)
+        answer = httpx.post(f"{self.announced()['http']}{path}", json=body, timeout=60, trust_env=False)
         found: dict[str, Any] = answer.raise_for_status().json()
         return found
 
@@ -116,5 +116,6 @@ def placed(tmp_path: Path) -> Place:
         "STEPSCOPE_RUN": "run",
         "STEPSCOPE_ATTEMPT": "a1",
         "STEPSCOPE_SOCKET": str(path),
+        "STEPSCOPE_BOUNDARY_SECONDS": f"{BOUNDARY_SECONDS:g}",
     }
     return Place(folder=tmp_path / "runs", socket=path, env=env)

@@ -9,10 +9,6 @@ import asyncio
 import json
 import os
 import sys
-import threading
-import time
-import urllib.request
-from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -23,12 +19,9 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 import stepscope
 from stepscope.integrations import ray as stepscope_ray
+from tests.integration.ray_told import KINDS, NESTED, wait_for_spans
 
 ROUNDS = (1, 2)
-
-PATIENCE = 30.0
-"""Seconds for the spans of the last calls to arrive; it takes hundredths of one."""
-
 remote: Callable[..., Any] = ray.remote
 
 
@@ -157,28 +150,6 @@ def complaints(folder: Path) -> list[str]:
     ]
 
 
-def wait_for_spans() -> None:
-    """
-    Wait until the sidecar has of the last step what it has of the one before: Ray ends the workers with this program.
-    """
-    end = time.monotonic() + PATIENCE
-    pause = threading.Event()
-    while time.monotonic() < end:
-        earlier, last = (Counter(worked(step)) for step in ROUNDS)
-        if earlier and earlier == last:
-            return
-        pause.wait(0.1)
-
-
-def worked(step: int) -> list[str]:
-    """
-    The spans of work in ``step`` that have come.
-    """
-    place = json.loads((Path(os.environ["STEPSCOPE_DIR"]) / "latest" / "sidecar.json").read_text())
-    with urllib.request.urlopen(f"{place['http']}/api/spans?step={step}") as answer:
-        return [span["name"] for span in json.load(answer) if span["name"].startswith("work.")]
-
-
 def main() -> None:
     """
     All of them, in two steps.
@@ -193,7 +164,7 @@ def main() -> None:
                 with stepscope.span(f"call.{kind}"):
                     made()
             stepscope.weights_published(version)
-    wait_for_spans()
+    wait_for_spans(ROUNDS[-1], {f"work.{kind}": count for kind, count in {**KINDS, **NESTED}.items()})
     say(complaints=complaints(Path(cast("Any", ray)._private.worker._global_node.get_session_dir_path())))
     stepscope.shutdown()
     ray.shutdown()

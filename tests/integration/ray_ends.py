@@ -6,6 +6,8 @@ Run as ``python -m tests.integration.ray_ends``; prints the sidecar's pid as eac
 
 import json
 import sys
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,9 @@ import ray
 
 import stepscope
 from stepscope.integrations import ray as stepscope_ray
+
+PATIENCE = 60.0
+"""Seconds for a sidecar to be there, which takes about two."""
 
 remote: Callable[..., Any] = ray.remote
 
@@ -26,23 +31,33 @@ class Once:
     Does one thing; its process is no other's.
     """
 
-    def __init__(self, rank: int) -> None:
-        stepscope.init(role="once", rank=rank)
+    def ready(self) -> None:
+        """
+        Its process is there.
+        """
 
-    def work(self, folder: str) -> int:
+    def work(self, rank: int, folder: str) -> int:
+        stepscope.init(role="once", rank=rank)
+        place = Path(folder) / "latest" / "sidecar.json"
+        end, pause = time.monotonic() + PATIENCE, threading.Event()
+        while not place.exists() and time.monotonic() < end:
+            pause.wait(0.05)
         with stepscope.span("work"):
-            return int(json.loads((Path(folder) / "latest" / "sidecar.json").read_text())["pid"])
+            return int(json.loads(place.read_text())["pid"])
 
 
 def main() -> None:
     """
-    Two actors; the handle of each is dropped before the next is made.
+    Two actors; each is gone before the next takes part.
     """
     environment = stepscope_ray.runtime_env()
     ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False, runtime_env=environment)
+    # Both processes at once: without one that takes part the sidecar ends after ten seconds.
+    actors: list[Any] = [Once.remote() for _ in range(2)]  # type: ignore[attr-defined]
+    ray.get([actor.ready.remote() for actor in actors])
     for rank in range(2):
-        actor: Any = Once.remote(rank)  # type: ignore[attr-defined]
-        sidecar = ray.get(actor.work.remote(environment["env_vars"]["STEPSCOPE_DIR"]))
+        actor = actors.pop(0)
+        sidecar = ray.get(actor.work.remote(rank, environment["env_vars"]["STEPSCOPE_DIR"]))
         children = [child.pid for child in psutil.Process().children(recursive=True)]
         sys.stdout.write(json.dumps({"sidecar": sidecar, "ours": sidecar in children}) + "\n")
         gone = actor.__ray_terminate__.remote()

@@ -64,7 +64,7 @@ def wait_for_another(lost: int) -> None:
     while time.monotonic() < end:
         found = announced()
         if found["pid"] != lost:
-            with urllib.request.urlopen(f"{found['http']}/api/status") as answer:
+            with urllib.request.urlopen(f"{found['http']}/api/status", timeout=PATIENCE) as answer:
                 if {("trainer", 0), ("worker", 2)} <= {
                     (process["role"], process["rank"])
                     for process in json.load(answer)["processes"]

@@ -1,6 +1,6 @@
 """
 The parameter server of many a tutorial: workers compute gradients, one actor applies them. Ends in ``# stepscope``
-what was added to it, or changed from ``.remote(…)``.
+what was added to it, or changed from ``.remote(…)``, and in ``# test`` what a test needs.
 """
 
 import sys
@@ -11,6 +11,7 @@ import ray
 import stepscope  # stepscope
 from stepscope.integrations import ray as stepscope_ray  # stepscope
 from stepscope.integrations.ray import call, traced  # stepscope
+from tests.integration.ray_told import wait_for_spans  # test
 
 
 @ray.remote
@@ -50,4 +51,5 @@ if __name__ == "__main__":
             found = [call(worker.gradients, weights) for worker in workers]  # stepscope
             weights = ray.get(call(server.apply, *found))  # stepscope
             stepscope.weights_published(iteration)  # stepscope
+    wait_for_spans(3, {"gradients": 2, "apply": 1, "rl.step.process": 2})  # test
     sys.stdout.write(f"{weights}\n")

@@ -1,6 +1,6 @@
 """
 Producers and consumers of many a tutorial, with Ray's own queue between them. Ends in ``# stepscope`` what was added to
-it, or changed from ``.remote(…)``.
+it, or changed from ``.remote(…)``, and in ``# test`` what a test needs.
 """
 
 from typing import Any
@@ -11,6 +11,7 @@ from ray.util.queue import Queue
 import stepscope  # stepscope
 from stepscope.integrations import ray as stepscope_ray  # stepscope
 from stepscope.integrations.ray import call, traced  # stepscope
+from tests.integration.ray_told import wait_for_spans  # test
 
 
 @ray.remote(num_cpus=0)
@@ -51,3 +52,4 @@ if __name__ == "__main__":
             made = [call(producer.produce, queue, 3) for producer in producers]  # stepscope
             ray.get([*made, call(consumer.consume, queue, 6)])  # stepscope
             stepscope.weights_published(version)  # stepscope
+    wait_for_spans(2, {"produce": 6, "consume": 6})  # test

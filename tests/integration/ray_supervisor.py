@@ -1,6 +1,6 @@
 """
 A tree of actors, as many a tutorial has it: a supervisor makes its own workers and shares out the work. Ends in
-``# stepscope`` what was added to it, or changed from ``.remote(…)``.
+``# stepscope`` what was added to it, or changed from ``.remote(…)``, and in ``# test`` what a test needs.
 """
 
 import sys
@@ -11,6 +11,7 @@ import ray
 import stepscope  # stepscope
 from stepscope.integrations import ray as stepscope_ray  # stepscope
 from stepscope.integrations.ray import call, traced  # stepscope
+from tests.integration.ray_told import wait_for_spans  # test
 
 
 @ray.remote(num_cpus=0)
@@ -52,4 +53,5 @@ if __name__ == "__main__":
         with stepscope.step(), stepscope.span("round"):  # stepscope
             total = ray.get(call(supervisor.work, 3))  # stepscope
             stepscope.weights_published(version)  # stepscope
+    wait_for_spans(2, {"share out": 1, "work": 2, "square": 6})  # test
     sys.stdout.write(f"{total}\n")

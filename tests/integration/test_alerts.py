@@ -33,6 +33,7 @@ FASTER = 60
 """How many times sooner than the rules say an alert fires that stays true: minutes become seconds."""
 
 OVERHEAD = "StepscopeProfilingOverheadHigh"
+DOWN = "StepscopeSidecarDown"
 
 BUSY = 120.0
 """Seconds in which the alert must have arrived on a machine that has other things to do; at rest it takes ten."""
@@ -48,12 +49,13 @@ ROUNDS = 7
 
 def sooner(folder: Path) -> Path:
     """
-    A copy of the rules whose alerts wait a sixtieth of the time.
+    A copy of the rules whose alerts wait a sixtieth of the time. Not the one on a sidecar that does not answer: on a
+    crowded machine it would fire after two scrapes that came late.
     """
     data = yaml.safe_load(RULES.read_text(encoding="utf-8"))
     for group in data["groups"]:
         for rule in group["rules"]:
-            if minutes := rule.get("for", ""):
+            if (minutes := rule.get("for", "")) and rule["alert"] != DOWN:
                 assert minutes.endswith("m")
                 rule["for"] = f"{int(minutes[:-1]) * 60 // FASTER}s"
     path = folder / "rules.yml"
@@ -125,14 +127,14 @@ def test_the_alert_on_a_slow_profiler_arrives_and_a_normal_run_sends_nothing(tmp
     """
     Two runs side by side, alike but for the stand-in for a profiler, which in one takes half a second to stop.
 
-    In the normal run a step's work is a hundred times as long, by the clock of its spans: what a busy machine adds to
+    In the normal run a step's work is a thousand times as long, by the clock of its spans: what a busy machine adds to
     the start of a profiler is small beside it.
     """
     with (
         webhook() as (url, received),
         alertmanager(tmp_path / "alertmanager", url=url) as alerting,
         running(tmp_path / "slow") as slow,
-        running(tmp_path / "normal", "--slow", "0", "--work", "5") as normal,
+        running(tmp_path / "normal", "--slow", "0", "--work", "50") as normal,
         prometheus(
             tmp_path / "prometheus",
             targets=[slow.target, normal.target],
@@ -187,7 +189,10 @@ def test_the_alert_on_the_demo_with_a_slow_profiler_arrives(tmp_path: Path) -> N
             tmp_path / "prometheus", targets=[address], rules=sooner(tmp_path), alertmanager=alerting
         ) as found:
             first = eventually(lambda: list(received), deadline=jobs.JOB_DEADLINE)[0]
-            least = found.value("max(stepscope_profiling_overhead_lower_bound_ratio)")
+            # No value is a scrape that came late.
+            least = eventually(
+                lambda: found.value("max(stepscope_profiling_overhead_lower_bound_ratio)"), deadline=BUSY
+            )
 
     assert ("firing", OVERHEAD, address) == (first["status"], first["labels"]["alertname"], first["labels"]["instance"])
-    assert (least or 0.0) > 0.1
+    assert least > 0.1

@@ -16,7 +16,7 @@ from stepscope import wire
 from stepscope_sidecar.reader import open_reader
 
 from .agent import RECORDING, Agent
-from .jobs import SETTLE_DEADLINE, command_of, eventually
+from .jobs import FINAL, SETTLE_DEADLINE, command_of, eventually
 from .place import Place, placed
 
 WHOLE = json.dumps(RECORDING).encode()
@@ -77,7 +77,7 @@ def ended(place: Place, agent: Agent, count: int) -> dict[str, tuple[str, str]]:
 
     def final() -> list[tuple[str, str, str]]:
         rows = [(row.window, row.state, row.reason) for row in place.windows()]
-        return rows if len(rows) == count and not any(row[1] == "finalising" for row in rows) else []
+        return rows if len(rows) == count and {row[1] for row in rows} <= FINAL else []
 
     return {window: (state, reason) for window, state, reason in eventually(final, deadline=SETTLE_DEADLINE)}
 

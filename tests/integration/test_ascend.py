@@ -120,7 +120,7 @@ def test_a_recorded_folder_goes_the_whole_way(tmp_path: Path) -> None:
         agent.send(record)
         row = place.settled("ready")
         url = f"{place.announced()['http']}/artifacts/{row.artifact}"
-        served = httpx.get(f"{url}/profiler_info_0.json", trust_env=False)
+        served = httpx.get(f"{url}/profiler_info_0.json", timeout=60, trust_env=False)
 
     artifact = place.folder / row.artifact
     [listed] = json.loads(command_line(place.folder, "windows", "--json"))

@@ -16,7 +16,7 @@ from stepscope_sidecar.rows import WindowRow
 from .agent import Agent
 from .jobs import FINAL, SETTLE_DEADLINE, command_line, eventually
 from .place import Place, placed
-from .programs import ROOT
+from .programs import PROGRAM_DEADLINE, ROOT
 
 pytest.importorskip("torch")
 
@@ -35,9 +35,9 @@ ENDS = {
 """State and reason of the window of step 1, by role."""
 
 DETAILS = {
-    "start-hangs": "start has not returned within 3 s",
+    "start-hangs": "start has not returned within 15 s",
     "start-raises": "RuntimeError: no such counter",
-    "stop-hangs": "stop has not returned within 3 s",
+    "stop-hangs": "stop has not returned within 15 s",
     "stop-raises": "RuntimeError: no such counter",
     "empty": "the recording is empty",
     "absent": "recording.bin",
@@ -68,7 +68,7 @@ def scrape(place: Place) -> str:
     """
     What Prometheus would read.
     """
-    return httpx.get(f"{place.announced()['http']}/metrics", trust_env=False).text
+    return httpx.get(f"{place.announced()['http']}/metrics", timeout=60, trust_env=False).text
 
 
 @pytest.fixture
@@ -102,7 +102,7 @@ def test_training_goes_on_whatever_a_profiler_does(place: Place) -> None:
             env=place.env,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=PROGRAM_DEADLINE,
             check=False,
         )
         assert 0 == done.returncode, done.stderr
@@ -146,7 +146,7 @@ def test_ranks_that_did_not_record_are_listed_and_counted(place: Place) -> None:
             counted = eventually(
                 lambda: value(scrape(place), "stepscope_missing_ranks", role="trainer"), deadline=SETTLE_DEADLINE
             )
-        status = httpx.get(f"{place.announced()['http']}/api/status", trust_env=False).json()
+        status = httpx.get(f"{place.announced()['http']}/api/status", timeout=60, trust_env=False).json()
         shown = command_line(place.folder, "status", "--run", "run-a1")
 
     assert 2.0 == counted

@@ -51,9 +51,8 @@ def test_two_that_forward_to_each_other_come_to_rest(tmp_path: Path) -> None:
         processes = [stack.enter_context(place.sidecar()) for place in places.values()]
         for number, place in enumerate(places.values(), start=1):
             address = f"{place.announced()['otlp_http']}/v1/traces"
-            answer = httpx.post(
-                address, content=body(span(number)), headers={"content-type": PROTOBUF, VIA: ";\t,"}, trust_env=False
-            )
+            headers = {"content-type": PROTOBUF, VIA: ";\t,"}
+            answer = httpx.post(address, content=body(span(number)), headers=headers, timeout=60, trust_env=False)
             answer.raise_for_status()
         with grpc.insecure_channel(places["n1"].announced()["otlp_grpc"]) as channel:
             call = channel.unary_unary(f"/{SERVICE}/Export", request_serializer=bytes, response_deserializer=bytes)
@@ -67,8 +66,8 @@ def test_two_that_forward_to_each_other_come_to_rest(tmp_path: Path) -> None:
 
         looped = eventually(rested)
         for name, place in places.items():
-            status = httpx.get(f"{place.announced()['http']}/api/status", trust_env=False).json()
-            metrics = httpx.get(f"{place.announced()['http']}/metrics", trust_env=False).text
+            status = httpx.get(f"{place.announced()['http']}/api/status", timeout=60, trust_env=False).json()
+            metrics = httpx.get(f"{place.announced()['http']}/metrics", timeout=60, trust_env=False).text
             told = any("leads round to this sidecar" in warning for warning in status["warnings"])
             assert bool(looped[name]) is told
             assert f'stepscope_spans_dropped_total{{reason="looped"}} {looped[name]}' in metrics

@@ -145,7 +145,7 @@ def page(url: str) -> str:
     """
     What a browser would be given at ``url``.
     """
-    return httpx.get(url, trust_env=False).raise_for_status().text
+    return httpx.get(url, timeout=60, trust_env=False).raise_for_status().text
 
 
 def test_a_live_run_is_watched_until_ctrl_c(place: Place) -> None:

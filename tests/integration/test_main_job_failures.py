@@ -242,10 +242,11 @@ def test_prometheus_scrapes_a_running_job(tmp_path: Path) -> None:
         with prometheus(tmp_path, targets=[target]) as found:
 
             def value(query: str) -> float:
-                return found.value(query) or 0.0
+                # After a scrape that came late there is nothing until the next.
+                return eventually(lambda: [one] if (one := found.value(query)) is not None else [], deadline=60)[0]
 
             ready = 'sum(stepscope_windows_total{outcome="ready",tool="torch"})'
-            eventually(lambda: value(ready) == 2.0, deadline=JOB_DEADLINE)
+            eventually(lambda: found.value(ready) == 2.0, deadline=JOB_DEADLINE)
             eventually(lambda: value('stepscope_param_version{role="trainer"}') >= 4, deadline=60)
             stall = value('stepscope_profiling_stall_seconds_total{role="trainer",phase="stop"}')
             productive = value('stepscope_bucket_seconds_total{role="trainer",bucket="productive"}')

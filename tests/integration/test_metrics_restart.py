@@ -10,6 +10,8 @@ import httpx
 from prometheus_client import parser
 
 from stepscope import names, wire
+from stepscope_sidecar.costs import Costs
+from stepscope_sidecar.lifecycle import tree_bytes
 from tests.integration.agent import Agent
 from tests.integration.jobs import SETTLE_DEADLINE, eventually
 from tests.integration.place import Place, placed
@@ -48,7 +50,7 @@ def scraped(place: Place) -> Series:
     """
     Every series of the sidecar that listens, and its value.
     """
-    answer = httpx.get(f"{place.announced()['http']}/metrics", trust_env=False)
+    answer = httpx.get(f"{place.announced()['http']}/metrics", timeout=60, trust_env=False)
     return {
         (sample.name, tuple(sorted(sample.labels.items()))): sample.value
         for family in parser.text_string_to_metric_families(answer.raise_for_status().text)
@@ -102,7 +104,7 @@ def test_a_restart_changes_no_series_and_no_total(tmp_path: Path) -> None:
             critic.send(wire.Version(step=LAST + 1, param_version=LAST))
             critic.send(wire.StepClosed(step=LAST + 1))
             eventually(lambda: scraped(place).get(missing) == 2.0 and scraped(place).get(ended) == 0.0)
-            before = eventually(lambda: still(place))
+            before = eventually(lambda: still(place), deadline=SETTLE_DEADLINE)
             first.kill()
             first.wait(30)
             with place.sidecar():
@@ -136,11 +138,17 @@ def settled(place: Place, before: Series) -> dict[str, tuple[float | None, float
 
 def still(place: Place) -> Series | None:
     """
-    The series, once two looks find the same, and nothing waits.
+    The series, once two looks find the same, nothing waits, and what is only looked at now and then is how it stands.
     """
     first = scraped(place)
     waiting = sum(value for (name, _), value in first.items() if name == "stepscope_queue_length")
-    return first if lasting(first) == lasting(scraped(place)) and not waiting else None
+    told = httpx.get(f"{place.announced()['http']}/api/status", timeout=60, trust_env=False).json()
+    costs = {role: estimate.json() for role, estimate in Costs(place.attempt / "stepscope.db").refresh().items()}
+    stands = told["overhead_estimates"] == costs and tree_bytes(place.attempt) == first[DISK, ()]
+    return first if lasting(first) == lasting(scraped(place)) and stands and not waiting else None
+
+
+DISK = "stepscope_artifact_disk_bytes"
 
 
 def _labels(role: str, outcome: str) -> tuple[tuple[str, str], ...]:

@@ -158,8 +158,8 @@ def test_what_a_person_changes_while_the_run_goes_on_holds_at_once(tmp_path: Pat
 @pytest.mark.parametrize(
     ("level", "what", "settings", "reason"),
     [
-        ("spans", {"looks": 30}, {"CAP_SECONDS": "0.5"}, "cap_seconds"),
-        ("ops", {"looks": 30}, {"CAP_SECONDS": "0.5"}, "cap_seconds"),
+        ("spans", {"looks": 60}, {"CAP_SECONDS": "2"}, "cap_seconds"),
+        ("ops", {"looks": 60}, {"CAP_SECONDS": "2"}, "cap_seconds"),
         ("spans", {"marks": 100, "looks": 12}, {"CAP_BYTES": "30000"}, "cap_bytes"),
         ("spans", {"keep": 100, "looks": 12}, {"CAP_MEMORY": "200M"}, "memory_guard"),
         ("ops", {"keep": 100, "looks": 12}, {"CAP_MEMORY": "200M"}, "memory_guard"),

@@ -22,6 +22,7 @@ from stepscope_sidecar.reader import open_reader
 from tests.unit.sidecar.bodies import body, span
 
 from .agent import Agent
+from .collector import free_port
 from .fleet import DEADLINE, Upstream, agent, below, fleet, node, shows, upstream
 from .jobs import command_line, eventually
 from .place import Place
@@ -110,17 +111,20 @@ def test_what_a_rank_of_a_node_did_not_record_is_named_upstream_and_counted_on_i
         found = shows(lambda: hub.get("/api/missing?step=5").json() or None)
         own = places["n1"].announced()
         kind = {"content-type": "application/x-protobuf"}
-        httpx.post(f"{own['otlp_http']}/v1/traces", content=body(span(1, step=5)), headers=kind, trust_env=False)
+        httpx.post(
+            f"{own['otlp_http']}/v1/traces", content=body(span(1, step=5)), headers=kind, timeout=60, trust_env=False
+        )
         page = shows(lambda: answer.text if (answer := hub.get("/steps/5")).is_success else None)
         series = 'stepscope_missing_ranks{role="trainer"} '
-        above, below_it = hub.get("/metrics").text, httpx.get(f"{own['http']}/metrics", trust_env=False).text
+        above = hub.get("/metrics").text
 
         where = {"node": "n1", "run": "run", "attempt": "a1"}
         assert [{**where, "step": 5, "role": "trainer", "rank": 1, "reason": "not_asked"}] == found
         assert "0 of 1 recordings that were expected are there" in page
         printed = command_line(hub.place.folder, "windows")
         assert ["missing: step 5, trainer 1 on n1: not_asked"] == printed.splitlines()[-1:]
-        assert f"{series}1.0" in below_it
+        # It may report what is missing before it has written it down.
+        shows(lambda: f"{series}1.0" in httpx.get(f"{own['http']}/metrics", timeout=60, trust_env=False).text or None)
         assert series not in above
 
 
@@ -128,9 +132,7 @@ def test_a_sidecar_that_is_its_own_upstream_reports_nothing(tmp_path: Path) -> N
     """
     Named by its port, or noticed when its own report arrives.
     """
-    place = node(tmp_path, "n1")
-    with place.sidecar():
-        port = place.announced()["otlp_http"].rpartition(":")[2]
+    place, port = node(tmp_path, "n1"), free_port()
     same = {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://localhost:{port}"}
     alone = replace(place, env={**place.env, **same, "STEPSCOPE_OTLP_HTTP": f"127.0.0.1:{port}"})
     with alone.sidecar(), agent(alone) as process:
@@ -139,7 +141,7 @@ def test_a_sidecar_that_is_its_own_upstream_reports_nothing(tmp_path: Path) -> N
         alone.settled("ready")
     noticed = replace(place, env={**place.env, **same})
     with noticed.sidecar():
-        assert noticed.announced()["otlp_http"].endswith(port)
+        assert noticed.announced()["otlp_http"].endswith(f":{port}")
         eventually(lambda: reporting(noticed) == "foreign" or None)
     with open_reader(place.attempt / "stepscope.db") as reader:
         assert ([], []) == (reader.nodes(), reader.elsewhere())
@@ -156,6 +158,8 @@ def test_artifacts_lie_in_the_object_store_when_their_node_is_gone(tmp_path: Pat
         with n1.sidecar() as sidecar, agent(n1) as process:
             process.send(process.write(process.open(5)))
             row = shows(lambda: ((found := hub.windows().get("n1", {})).get("stored") == "stored" and found) or None)
+            # It tells the upstream before it writes that down.
+            shows(lambda: n1.windows()[0].stored == "stored" or None)
             sidecar.kill()
             sidecar.communicate()
         path = row["artifact"].removeprefix("stepscope://n1/")
@@ -176,7 +180,7 @@ def test_nodes_that_share_a_folder_keep_stores_of_their_own(tmp_path: Path) -> N
         with first.sidecar():
             other = second.start()
             try:
-                eventually(lambda: second.socket.exists() or None, deadline=30)
+                shows(lambda: _announced(first.attempt / "nodes" / "n2"))
                 with agent(first) as one, agent(second) as two:
                     for process in (one, two):
                         process.send(process.write(process.open(5)))
@@ -240,7 +244,10 @@ def test_the_commands_of_the_page_on_nodes_set_it_up(tmp_path: Path) -> None:
                 path = row["artifact"].removeprefix("stepscope://n1/")
                 answer = client.get(f"/nodes/n1/artifacts/{path}")
             assert b"aten::mm" in gzip.decompress(answer.content)
-            assert 401 == httpx.get(f"{announced['http']}/nodes/n1/artifacts/{path}", trust_env=False).status_code
+            assert (
+                401
+                == httpx.get(f"{announced['http']}/nodes/n1/artifacts/{path}", timeout=60, trust_env=False).status_code
+            )
     finally:
         if announced:
             os.kill(announced["pid"], signal.SIGTERM)
@@ -260,9 +267,7 @@ def test_a_node_of_the_run_can_be_the_upstream(tmp_path: Path) -> None:
         "STEPSCOPE_OTLP_GRPC": "off",
         "OTEL_EXPORTER_OTLP_HEADERS": "authorization=Bearer%20s3cret",
     }
-    first = node(tmp_path, "n1", **same, STEPSCOPE_OTLP_HTTP="0.0.0.0:0")
-    with first.sidecar():
-        port = first.announced()["otlp_http"].rpartition(":")[2]
+    port = free_port()
     same["OTEL_EXPORTER_OTLP_ENDPOINT"] = f"http://127.0.0.1:{port}"
     first = node(tmp_path, "n1", **same, STEPSCOPE_OTLP_HTTP=f"0.0.0.0:{port}")
     second = node(tmp_path, "n2", **same)
@@ -283,11 +288,13 @@ def test_a_node_of_the_run_can_be_the_upstream(tmp_path: Path) -> None:
         local = first.announced()["otlp_local"]
         kind = {"content-type": "application/x-protobuf"}
         told = [
-            httpx.post(f"{url}/v1/traces", content=body(span(9)), headers=kind, trust_env=False).status_code
+            httpx.post(f"{url}/v1/traces", content=body(span(9)), headers=kind, timeout=60, trust_env=False).status_code
             for url in (local, f"http://127.0.0.1:{port}")
         ]
         assert [200, 401] == told
-        assert 0 == httpx.get(f"{hub.url}/api/status", headers=shown, trust_env=False).json()["spans_pending"]
+        assert (
+            0 == httpx.get(f"{hub.url}/api/status", headers=shown, timeout=60, trust_env=False).json()["spans_pending"]
+        )
 
 
 def _announced(folder: Path) -> dict[str, Any] | None:
@@ -309,7 +316,7 @@ def status(place: Place) -> dict[str, Any]:
     """
     What a node says of itself.
     """
-    found: dict[str, Any] = httpx.get(f"{place.announced()['http']}/api/status", trust_env=False).json()
+    found: dict[str, Any] = httpx.get(f"{place.announced()['http']}/api/status", timeout=60, trust_env=False).json()
     return found
 
 

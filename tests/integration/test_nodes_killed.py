@@ -34,7 +34,11 @@ def test_whoever_is_killed_in_a_window_nothing_received_is_lost(tmp_path: Path) 
             shows(lambda: {"recording"} == states(hub.get("/api/windows").json(), grant.window, window) or None)
             os.kill(hub.place.announced()["pid"], signal.SIGKILL)
             taken = httpx.post(
-                f"{n1.announced()['otlp_http']}/v1/traces", content=body(span(9)), headers=PROTOBUF, trust_env=False
+                f"{n1.announced()['otlp_http']}/v1/traces",
+                content=body(span(9)),
+                headers=PROTOBUF,
+                timeout=60,
+                trust_env=False,
             )
             assert 200 == taken.status_code
             sidecar.kill()

@@ -74,7 +74,7 @@ class Cluster:
         for path in self.folder.glob("ray-b1/**/sidecar.json"):
             with suppress(httpx.HTTPError):
                 url = json.loads(path.read_text())["http"]
-                found = httpx.get(f"{url}/api/status", trust_env=False, verify=False).json()
+                found = httpx.get(f"{url}/api/status", timeout=60, trust_env=False, verify=False).json()
                 if found["node"] == node and any(process["connected"] for process in found["processes"]):
                     return True
         return False

@@ -74,7 +74,7 @@ def test_a_stop_file_that_an_earlier_run_left_is_told_of(place: Place) -> None:
     with place.sidecar(), Agent(place.socket) as agent:
         registered = agent.register()
         denied = agent.answer(wire.Open(id=3, step=5, param_version=4))
-        status = httpx.get(f"{place.announced()['http']}/api/status", trust_env=False).json()
+        status = httpx.get(f"{place.announced()['http']}/api/status", timeout=60, trust_env=False).json()
     with open_reader(place.attempt / "stepscope.db") as reader:
         kept = reader.selections()[-1]
 

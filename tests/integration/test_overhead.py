@@ -58,7 +58,7 @@ class Costly:
 
 def _asked(directory: Path, path: str) -> httpx.Response:
     http = json.loads((directory / "latest" / "sidecar.json").read_text())["http"]
-    return httpx.get(f"{http}{path}", trust_env=False)
+    return httpx.get(f"{http}{path}", timeout=60, trust_env=False)
 
 
 @pytest.fixture(scope="module")

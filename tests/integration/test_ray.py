@@ -12,26 +12,11 @@ import pytest
 from tests.integration import ray_cluster
 from tests.integration.jobs import Job
 from tests.integration.programs import check_finished, marks, run_program
+from tests.integration.ray_told import KINDS
 
 pytest.importorskip("ray")
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
-
-KINDS = {
-    "plain": 1,
-    "static": 1,
-    "stream": 2,
-    "async": 3,
-    "async-stream": 2,
-    "threaded": 3,
-    "outer": 1,
-    "task": 1,
-    "other-task": 1,
-    "task-stream": 2,
-    "placed": 1,
-    "options": 1,
-}
-"""Kinds of calls, and how many spans of work each leaves in a step."""
 
 
 @pytest.fixture(scope="module")

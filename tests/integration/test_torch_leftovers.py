@@ -4,16 +4,9 @@ What an earlier session of ``torch.profiler`` left, ours or theirs, ends neither
 Each scenario runs in an interpreter of its own; the exit code is what is asserted.
 """
 
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-
-LIMIT = 180.0
-"""Seconds for one scenario: about five to import torch, on a machine that others use too."""
+from tests.integration.interpreters import in_interpreter
 
 pytest.importorskip("torch")
 
@@ -24,13 +17,6 @@ def test_recording_goes_on(scenario: str, level: str) -> None:
     """
     The program comes to its end, with its own assertions holding.
     """
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.integration.torch_leftovers", scenario, level],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=LIMIT,
-        check=False,
-    )
+    code, errors = in_interpreter("torch_leftovers", scenario, level)
 
-    assert 0 == done.returncode, done.stderr[-3000:]
+    assert 0 == code, errors[-3000:]

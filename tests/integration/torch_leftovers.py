@@ -12,9 +12,7 @@ import torch
 from stepscope import wire
 from stepscope.agent import Agent
 from stepscope.seam import Identity
-from stepscope.selection import Selection
-from stepscope.settings import Settings
-from tests.integration.torch_rig import Rig, run, train
+from tests.integration.torch_rig import Rig, run, settings, train
 from tests.unit.stepscope.fake_sidecar import until
 
 
@@ -25,10 +23,7 @@ def forked_child_registers(rig: Rig, level: str) -> None:
     assert rig.open()
     child = os.fork()
     if child == 0:
-        settings = Settings(
-            run="r", attempt="a", directory=rig.fake.folder, socket=rig.fake.path, selection=Selection.parse("every:1")
-        )
-        agent = Agent.start(settings, Identity(role="rollouter"))
+        agent = Agent.start(settings(rig.fake.folder, rig.fake), Identity(role="rollouter"))
         opened = agent.windows.open(step=1, param_version=0)
         said = agent.windows.outcome()["reason"]
         agent.close(2.0)

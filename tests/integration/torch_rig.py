@@ -29,6 +29,14 @@ WINDOWS = int(os.environ.get("STEPSCOPE_TEST_WINDOWS", "12"))
 TRACE, SPAN = "1" * 32, "2" * 16
 
 
+def settings(folder: Path, fake: FakeSidecar) -> Settings:
+    """
+    Every step, and patience: on a crowded machine an answer takes longer than a boundary would wait for it.
+    """
+    every = Selection.parse("every:1")
+    return Settings(run="r", attempt="a", directory=folder, socket=fake.path, selection=every, boundary_seconds=20.0)
+
+
 class Rig:
     """
     A real agent against the stand-in, and a process that trains.
@@ -36,10 +44,7 @@ class Rig:
 
     def __init__(self, folder: Path, fake: FakeSidecar) -> None:
         self.fake = fake
-        settings = Settings(
-            run="r", attempt="a", directory=folder, socket=fake.path, selection=Selection.parse("every:1")
-        )
-        self.agent = Agent.start(settings, Identity(role="trainer"))
+        self.agent = Agent.start(settings(folder, fake), Identity(role="trainer"))
         self.windows = self.agent.windows
         self.step = 0
         self.ids = iter(range(1, 1 << 30))

@@ -116,7 +116,7 @@ class Watch:
         while time.monotonic() < end:
             found = _announced()
             if found["pid"] != self._sidecar:
-                with urllib.request.urlopen(f"{found['http']}/api/status") as answer:
+                with urllib.request.urlopen(f"{found['http']}/api/status", timeout=PATIENCE) as answer:
                     processes = json.load(answer)["processes"]
                 if {process["role"] for process in processes if process["connected"]} >= ALL:
                     return

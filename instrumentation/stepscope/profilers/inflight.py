@@ -15,10 +15,10 @@ import sysconfig
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import CodeType
-from typing import Any
+from typing import Any, NamedTuple
 
 POLL = 0.002
 """Seconds between two looks at the threads; one takes some microseconds each."""
@@ -33,7 +33,13 @@ then and wants 0.004; an operator wants nearly all of it, running or waiting for
 """
 
 LIMIT = 1.0
-"""Seconds after which the session is ended all the same: longer than any operator but the largest on a processor."""
+"""Seconds that an operator may still run before the session is ended all the same: all but the largest need less."""
+
+STARVED = 0.9
+"""Share of the time that an operator wants which has no core to run on: such a one is waited for beyond ``LIMIT``."""
+
+CROWDED = 10.0
+"""Seconds after which the session is ended on the most crowded machine."""
 
 _IDLE = (sysconfig.get_paths()["stdlib"] + os.sep, os.path.dirname(os.path.dirname(__file__)) + os.sep)  # noqa: PTH120
 _CALLERS = frozenset({"run", "_run"})
@@ -124,35 +130,50 @@ class Grace:
         """
         begun = looked = now = self._clock()
         busy = _positions()
-        wanted = _wanted(busy)
-        while busy and now - begun < LIMIT:
+        first = counted = _counted(busy)
+        while busy and now - begun < CROWDED:
             self._wait(POLL)
             now = self._clock()
             # A thread that has moved on, or ended, has left the operator it was in.
             there = _positions()
             busy = {thread: where for thread, where in busy.items() if there.get(thread) == where}
             if now - looked >= BLOCKED:
-                before, wanted = wanted, _wanted(busy)
-                least = AT_WORK * (now - looked) * 1e9
+                before, counted = counted, _counted(busy)
+                share = AT_WORK if now - begun < LIMIT else STARVED
                 busy = {
                     thread: where
                     for thread, where in busy.items()
-                    if wanted.get(thread, 0) - before.get(thread, 0) > least
+                    if _since(before, counted, thread).wanted > share * (now - looked) * 1e9
+                    and _since(first, counted, thread).ran < LIMIT * 1e9
                 }
                 looked = now
 
 
-def _wanted(threads: Iterable[int]) -> dict[int, int]:
+class Counted(NamedTuple):
     """
-    Nanoseconds that each of ``threads`` has run or waited for a processor to run on, as the kernel counts them; those
-    it has no count of are left out.
+    Nanoseconds that a thread has run, and that it has run or waited for a processor to run on.
+    """
+
+    ran: int
+    wanted: int
+
+
+def _since(before: Mapping[int, Counted], now: Mapping[int, Counted], thread: int) -> Counted:
+    if thread not in before or thread not in now:
+        return Counted(0, 0)
+    return Counted(now[thread].ran - before[thread].ran, now[thread].wanted - before[thread].wanted)
+
+
+def _counted(threads: Iterable[int]) -> dict[int, Counted]:
+    """
+    What the kernel has counted of each of ``threads``; those it has no count of are left out.
     """
     native = {thread.ident: thread.native_id for thread in threading.enumerate()}
     found = {}
     for thread in threads:
         try:
             ran, waited, *_ = Path(f"/proc/self/task/{native.get(thread)}/schedstat").read_text().split()
-            found[thread] = int(ran) + int(waited)
+            found[thread] = Counted(int(ran), int(ran) + int(waited))
         except (OSError, ValueError):
             continue
     return found

@@ -13,6 +13,7 @@ from stepscope_sidecar.store import Store
 from tests.unit.sidecar.bodies import ATTEMPT
 from tests.unit.sidecar.calling import Caller, FakeController, attempt, calling
 from tests.unit.sidecar.rig import Rig
+from tests.unit.sidecar.stored import WAIT
 
 
 @pytest.fixture
@@ -41,7 +42,7 @@ def store(path: Path) -> Iterator[Store]:
     """
     store = Store.open(path, run="demo", attempt=ATTEMPT)
     yield store
-    store.close()
+    store.close(timeout=WAIT)
 
 
 @pytest.fixture
@@ -67,7 +68,7 @@ def run(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
     """
     made = request.module.Run(tmp_path)
     yield made
-    made.store.close()
+    made.store.close(timeout=WAIT)
 
 
 @pytest.fixture

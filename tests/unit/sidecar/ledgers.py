@@ -16,7 +16,7 @@ from stepscope_sidecar.rows import OwnSpan
 from stepscope_sidecar.store import Store
 from stepscope_sidecar.windows import Window
 from tests.unit.sidecar.rig import SPAN, TRACE
-from tests.unit.sidecar.stored import put, receive
+from tests.unit.sidecar.stored import WAIT, put, receive
 
 ENVIRONMENT = {"STEPSCOPE_STEPS": "5", "STEPSCOPE_RUN": "run", "STEPSCOPE_ATTEMPT": "a1"}
 
@@ -64,7 +64,7 @@ def kept(path: Path) -> Iterator[Store]:
     try:
         yield store
     finally:
-        store.close()
+        store.close(timeout=WAIT)
 
 
 def ledger_of(store: Store, folder: Path) -> StoreLedger:

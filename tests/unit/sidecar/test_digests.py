@@ -173,6 +173,10 @@ def test_a_child_that_takes_too_long_is_ended(run: Run, monkeypatch: pytest.Monk
     """
     The page says so.
     """
+    endless = run.directory / "endless"
+    endless.write_text("#!/bin/sh\nexec sleep 60\n")
+    endless.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(endless))
     monkeypatch.setattr(digests, "SECONDS", 0.0)
     found = asyncio.run(in_child("show", str(run.folder / "stepscope.db"), "w"))
 

@@ -62,7 +62,7 @@ def test_a_heavy_recording_does_not_wait_for_ever(tmp_path: Path, monkeypatch: p
         os.kill(pid, signal.SIGSTOP)
 
     monkeypatch.setattr(finaliser, "LIGHT", 0)
-    monkeypatch.setattr(finaliser, "PATIENCE", 0.5)
+    monkeypatch.setattr(finaliser, "PATIENCE", 3.0)
     monkeypatch.setattr(finaliser, "GLANCE", 0.01)
     monkeypatch.setattr(finaliser, "_only_when_idle", starve)
     results: list[Result] = []

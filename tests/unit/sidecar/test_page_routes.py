@@ -17,7 +17,7 @@ from stepscope_sidecar.store import Store
 from stepscope_sidecar.views import PAGE_STEPS
 from tests.unit.sidecar.calling import Caller
 from tests.unit.sidecar.ledgers import kept, step_spans
-from tests.unit.sidecar.stored import WAIT, put, receive, window
+from tests.unit.sidecar.stored import WAIT, holds, put, receive, window
 from tests.unit.sidecar.test_pages import Page
 
 LAST = PAGE_STEPS + 5
@@ -81,6 +81,8 @@ def test_a_mark_changes_with_what_pages_show(run: tuple[Caller, Store]) -> None:
     def mark() -> str:
         return str(caller.get("/api/pulse").json()["mark"])
 
+    # The figures of a run are worked out beside the first answer.
+    assert holds(lambda: caller.get("/api/status").json()["overhead_estimates"] is not None)
     first, same = mark(), mark()
     put(store, window(5, attempt="a1", sha256="changed"))
     window_changed = mark()

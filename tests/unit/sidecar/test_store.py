@@ -81,7 +81,7 @@ def test_totals_are_counted_once_over_restarts(path: Path) -> None:
         store = Store.open(path, attempt=ATTEMPT)
         content = body(span(1, name="rl.step.process", bucket=None, seconds=2.0), span(2, seconds=0.5))
         store.append(content, 2).result(WAIT)
-        assert store.close()
+        assert store.close(timeout=WAIT)
 
     with open_reader(path) as reader:
         found = reader.totals()

@@ -16,10 +16,10 @@ from stepscope.profilers import cann, torch_npu
 from stepscope.testing import Captured, capture_spans
 from tests.standins.inference import StandInSglang, StandInVllm
 from tests.unit.stepscope import npu
-from tests.unit.stepscope.connecting import DEADLINE, register
+from tests.unit.stepscope.connecting import register
 from tests.unit.stepscope.desk import Rig
 from tests.unit.stepscope.fake_profiler import FakeProfiler
-from tests.unit.stepscope.fake_sidecar import FakeSidecar
+from tests.unit.stepscope.fake_sidecar import PATIENCE, FakeSidecar
 
 
 @pytest.fixture
@@ -108,7 +108,7 @@ def connection(tmp_path: Path, heard: list[wire.Message]) -> Iterator[Connection
     """
     A connection that looks for its sidecar, quickly.
     """
-    made = Connection(tmp_path / "s", register=register, heard=heard.append, deadline=DEADLINE, retry=0.01)
+    made = Connection(tmp_path / "s", register=register, heard=heard.append, deadline=PATIENCE, retry=0.01)
     made.start()
     yield made
     made.close()

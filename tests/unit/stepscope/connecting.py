@@ -5,7 +5,7 @@ A connection that looks for its sidecar quickly, and what is said on it, as test
 from stepscope import wire
 
 DEADLINE = 1.0
-"""Seconds: short, because some tests wait for it to pass, and long enough for an answer on a busy machine."""
+"""Seconds, where a test waits for them to pass."""
 
 MISSED = wire.Missed(step=5, param_version=4, reason="sidecar_lost", unix_ns=1)
 

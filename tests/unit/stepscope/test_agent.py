@@ -27,7 +27,14 @@ def settings(tmp_path: Path) -> Settings:
     """
     A run whose socket is in the test's folder.
     """
-    return Settings(run="r", attempt="a", directory=tmp_path, socket=tmp_path / "s", selection=Selection.parse("5"))
+    return Settings(
+        run="r",
+        attempt="a",
+        directory=tmp_path,
+        socket=tmp_path / "s",
+        selection=Selection.parse("5"),
+        boundary_seconds=60.0,
+    )
 
 
 @pytest.fixture

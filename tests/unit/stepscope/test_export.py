@@ -2,6 +2,7 @@
 Finished spans on their way out, against real HTTP servers on loopback.
 """
 
+import functools
 import socket
 import time
 from collections.abc import Mapping
@@ -13,6 +14,14 @@ from stepscope.export import Outbox
 from stepscope.poster import Target
 from tests.unit.stepscope.fake_sidecar import until
 from tests.unit.stepscope.receiver import finished, outbox, receiving
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A receiver that is late is not sent the same spans again.
+    """
+    monkeypatch.setattr(export, "Target", functools.partial(Target, timeout=60.0))
 
 
 def test_spans_arrive_in_order_at_the_endpoint_of_the_moment() -> None:
@@ -157,6 +166,18 @@ def test_leaving_keeps_its_deadline_with_a_receiver_that_never_answers() -> None
     silent.close()
 
     assert took < 5, "the SDK's own shutdown takes 7 s here"
+
+
+def test_who_leaves_asks_a_busy_receiver_again() -> None:
+    """
+    For as long as leaving may take.
+    """
+    drops: dict[str, int] = {}
+    with receiving(answers=[503, 503]) as receiver, outbox(lambda: receiver.url, drops=drops, delay=60.0) as box:
+        box(finished(1)[0])
+        box.shutdown(60.0)
+
+    assert (["0"], {}) == (receiver.names, drops)
 
 
 def test_a_dead_endpoint_costs_nothing_at_exit() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from stepscope.profilers import traces
 from stepscope.profilers.http import RefusedError
 from tests.standins.inference import StandInSglang
 from tests.unit.stepscope.served import driver, operators, record, request
@@ -69,10 +70,13 @@ def test_sglangs_trap_is_real_in_the_stand_in() -> None:
         sglang._server.server_close()
 
 
-def test_sglang_of_several_ranks_is_waited_for(sglang: StandInSglang, tmp_path: Path) -> None:
+def test_sglang_of_several_ranks_is_waited_for(
+    sglang: StandInSglang, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """
     The answer comes when the first has written; the others' traces belong to the window too.
     """
+    monkeypatch.setattr(traces, "QUIET", 2.0)
     sglang.ranks = 2
     window = request(tmp_path)
     profiler = driver(sglang)

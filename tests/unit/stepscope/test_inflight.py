@@ -136,6 +136,10 @@ class Time:
         self.now += seconds
 
 
+RAN = 0.5
+"""Share of what a thread wants of the processors that it gets."""
+
+
 @pytest.mark.parametrize(
     ("where", "wants", "expected"),
     [
@@ -146,15 +150,20 @@ class Time:
         ([{1: (7, 1)}], [0.004], inflight.BLOCKED),
         ([{1: (7, 1)}], [1.0, 1.0, 0.0], 3 * inflight.BLOCKED),
         ([{1: (7, 1)}], [0.5], inflight.LIMIT),
+        ([{1: (7, 1)}], [1.0], inflight.LIMIT / RAN),
+        ([{1: (7, 1)}], [0.95], inflight.LIMIT / RAN / 0.95),
     ],
-    ids=["nobody", "moved on", "ended", "blocked", "wakes now and then", "worked, then blocked", "works on"],
+    ids=[
+        *("nobody", "moved on", "ended", "blocked", "wakes now and then", "worked, then blocked"),
+        *("works now and then", "has half a core", "has less"),
+    ],
 )
 def test_a_thread_is_waited_for_until_it_cannot_be_in_an_operator(
     monkeypatch: pytest.MonkeyPatch, where: list[dict[int, tuple[int, int]]], wants: list[float], expected: float
 ) -> None:
     """
-    It has moved on, has ended, wants hardly any of the processors, or has had its time. ``wants``: what share of each
-    ``BLOCKED`` seconds, the last of them from then on.
+    It has moved on, has ended, wants hardly any of the processors, or has run as long as operators do. ``wants``: what
+    share of each ``BLOCKED`` seconds, the last of them from then on; it gets ``RAN`` of that.
     """
     clock = Time()
     positions, shares = iter(where), iter(wants)
@@ -165,18 +174,18 @@ def test_a_thread_is_waited_for_until_it_cannot_be_in_an_operator(
         last[0] = next(positions, last[0])
         return last[0]
 
-    def count(threads: object) -> dict[int, int]:
+    def count(threads: object) -> dict[int, inflight.Counted]:
         nonlocal counted, share, at
         counted, at = counted + share * (clock.now - at), clock.now
         share = next(shares, share)
-        return {1: int(counted * 1e9)}
+        return {1: inflight.Counted(int(RAN * counted * 1e9), int(counted * 1e9))}
 
     monkeypatch.setattr(inflight, "_positions", look)
-    monkeypatch.setattr(inflight, "_wanted", count)
+    monkeypatch.setattr(inflight, "_counted", count)
 
     Grace(clock=clock.clock, wait=clock.wait).settle()
 
-    assert expected == pytest.approx(clock.now, abs=4 * inflight.POLL if expected > 0.01 else 1e-9)
+    assert expected == pytest.approx(clock.now, abs=1.5 * inflight.BLOCKED if expected > 0.5 else 4 * inflight.POLL)
 
 
 def test_threads_that_wait_in_the_standard_library_are_not_waited_for() -> None:
@@ -193,14 +202,27 @@ def test_threads_that_wait_in_the_standard_library_are_not_waited_for() -> None:
         thread.join()
 
 
+def test_the_most_crowded_machine_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A thread that wants a core and gets none.
+    """
+    clock = Time()
+    monkeypatch.setattr(inflight, "_positions", lambda: {1: (7, 1)})
+    monkeypatch.setattr(inflight, "_counted", lambda threads: {1: inflight.Counted(0, int(clock.now * 1e9))})
+
+    Grace(clock=clock.clock, wait=clock.wait).settle()
+
+    assert inflight.CROWDED == pytest.approx(clock.now, abs=inflight.BLOCKED)
+
+
 def test_what_a_thread_has_wanted_is_known() -> None:
     """
     The kernel counts it; a thread that is not there has no count.
     """
-    before = inflight._wanted([threading.get_ident(), 1])
+    before = inflight._counted([threading.get_ident(), 1])
     deadline = time.monotonic() + 60
-    while (after := inflight._wanted(before)) == before and time.monotonic() < deadline:
+    while (after := inflight._counted(before)) == before and time.monotonic() < deadline:
         pass
 
     assert {threading.get_ident()} == set(before)
-    assert after[threading.get_ident()] > before[threading.get_ident()] > 0
+    assert after[threading.get_ident()] > before[threading.get_ident()] > (0, 0)

@@ -40,7 +40,8 @@ def agent(tmp_path: Path, sidecar: FakeSidecar, heard: list[Change]) -> Iterator
     """
     A registered agent.
     """
-    settings = Settings(run="r", attempt="a", directory=tmp_path, socket=tmp_path / "s.sock")
+    socket = tmp_path / "s.sock"
+    settings = Settings(run="r", attempt="a", directory=tmp_path, socket=socket, boundary_seconds=60.0)
     made = Agent.start(
         settings,
         Identity(role="trainer"),

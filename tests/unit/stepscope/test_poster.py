@@ -2,10 +2,22 @@
 Who takes spans, as the standard settings say, and a connection that is kept.
 """
 
+import functools
+
 import pytest
 
-from stepscope import poster
+from stepscope import export, poster
+from stepscope.poster import Target
+from tests.unit.stepscope.fake_sidecar import until
 from tests.unit.stepscope.receiver import Receiver, finished, outbox, receiving
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A receiver that is late is not sent the same spans again.
+    """
+    monkeypatch.setattr(export, "Target", functools.partial(Target, timeout=60.0))
 
 
 @pytest.mark.parametrize(
@@ -54,6 +66,8 @@ def test_a_connection_closed_by_the_other_end_is_made_anew() -> None:
         one, two = finished(2)
         box(one)
         assert first.wait(1)
+        # It notes spans before it answers, and without an answer they are sent again.
+        until(lambda: box._waiting is None)
         first.close()
         with receiving(port=first.port) as second:
             box(two)

@@ -186,13 +186,16 @@ def test_a_main_thread_that_comes_back_during_the_last_words_has_its_time(tmp_pa
             def close(self, timeout=5.0):
                 libc.pthread_mutex_unlock(mutex)
                 super().close(timeout)
+                said.set()
 
+        said = threading.Event()
         agent.Agent = Unlocking
         stepscope.init(role="trainer")
         try:
             lock()
         finally:
-            threading.Event().wait(1.5)
+            said.wait(60)
+            threading.Event().wait(0.5)
             print("saved", flush=True)
         """
 
