@@ -59,6 +59,8 @@ class Agent:
         self._revision = -1
         self._stopped = False
         self._stall: dict[str, float] = {}
+        self.registered: Callable[[], None] = lambda: None
+        """Called when a sidecar has taken this process, for the first time or again; on the connection's thread."""
         self._denied: wire.Missed | None = None
         """The window that was asked for last, where it was denied."""
         self._known = False
@@ -279,6 +281,7 @@ class Agent:
                 self._revision = -1
                 self._select(message)
                 self._tell_denied()
+                self.registered()
                 for warning in message.warnings:
                     complaints.warn(f"registered:{warning}", "%s", warning)
             case wire.Selected():

@@ -122,6 +122,12 @@ class Outbox:
             self._hurried = True
             self._bell.ring()
 
+    def again(self) -> None:
+        """
+        Send now what waits: there is a sidecar again.
+        """
+        self._bell.ring()
+
     def shutdown(self, timeout: float) -> None:
         """
         Deliver what is left, for at most ``timeout`` seconds, and end the thread. What remains is counted as lost.

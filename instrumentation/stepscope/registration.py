@@ -238,6 +238,7 @@ def _begin(chosen: Settings, identity: Identity) -> None:
         delay=delay,
         capacity=capacity,
     )
+    agent.registered = outbox.again
     try:
         session = Session(settings=chosen, identity=identity, agent=agent, sink=outbox, hurry=outbox.hurry)
         forked = False

@@ -21,6 +21,9 @@ HEADER = "stepscope-run"
 DEADLINE = 2.0
 """Seconds for a sidecar to answer; one on this machine needs some milliseconds."""
 
+PATIENCE = 10.0
+"""The same for one that is known to run: on a crowded machine it may stand still for seconds."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answer:
@@ -64,16 +67,18 @@ def url(folder: Path) -> str:
     return str(lifecycle.announced(folder).get("http") or "")
 
 
-def ask(folder: Path, *, shown: Mapping[str, str]) -> Answer:
+def ask(folder: Path, *, shown: Mapping[str, str], deadline: float | None = None) -> Answer:
     """
-    The status that the sidecar of the run in ``folder`` tells whoever has ``shown`` that.
+    The status that the sidecar of the run in ``folder`` tells whoever has ``shown`` that, within ``deadline`` seconds.
     """
     where = url(folder)
     if not where:
         return Answer()
+    if deadline is None:
+        deadline = PATIENCE if orphans.attended(folder) else DEADLINE
     try:
         marked = headers(folder, shown)
-        answer = httpx.get(f"{where}/api/status", timeout=DEADLINE, trust_env=False, headers=marked)
+        answer = httpx.get(f"{where}/api/status", timeout=deadline, trust_env=False, headers=marked)
         if answer.status_code == httpx.codes.UNAUTHORIZED:
             return Answer(url=where, guarded=orphans.attended(folder))
         found = answer.raise_for_status().json()

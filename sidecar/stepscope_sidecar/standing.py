@@ -22,12 +22,14 @@ OPEN_KEYS = (*("window", "node", "step", "last_step", "role", "rank", "pid", "to
 """What is said of a window that is open, beside its age."""
 
 
-def status(folder: Path, *, headers: Mapping[str, str], estimates: Estimates = dict) -> dict[str, Any]:
+def status(
+    folder: Path, *, headers: Mapping[str, str], estimates: Estimates = dict, deadline: float | None = None
+) -> dict[str, Any]:
     """
-    What the sidecar says to whoever shows it ``headers``, or, where it does not answer, what the store of the run in
-    ``folder`` says; ``estimates`` are those of that store.
+    What the sidecar says to whoever shows it ``headers``, or, where it does not answer within ``deadline`` seconds,
+    what the store of the run in ``folder`` says; ``estimates`` are those of that store.
     """
-    answer = addressee.ask(folder, shown=headers)
+    answer = addressee.ask(folder, shown=headers, deadline=deadline)
     if answer.status is not None:
         return {"live": True, "folder": str(folder), "http": answer.url, **answer.status}
     kept = _kept(folder)

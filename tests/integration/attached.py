@@ -40,7 +40,7 @@ def program(place: Place, *arguments: str, **settings: str) -> Iterator["subproc
         yield process
     finally:
         process.kill()
-        process.communicate(timeout=30)
+        process.communicate(timeout=120)
 
 
 SAMPLES = 20
@@ -123,6 +123,13 @@ def row(place: Place, tool: str, *states: str) -> WindowRow:
     return found[0]
 
 
+def connected(place: Place) -> None:
+    """
+    Wait until the sidecar knows a process: one that began before it may have gone on without.
+    """
+    eventually(lambda: any(process["connected"] for process in status(place)["processes"]), deadline=SETTLE_DEADLINE)
+
+
 def recorded_beside(
     place: Place, sidecar: "subprocess.Popen[str]", trainer: "subprocess.Popen[str]", other: "subprocess.Popen[str]"
 ) -> WindowRow:
@@ -130,6 +137,7 @@ def recorded_beside(
     The window of ``other`` in step 2 of ``trainer``, once the tool of ``sidecar`` has recorded something of it.
     """
     hear(trainer, "registered")
+    connected(place)
     hear(other, "busy")
     attach(place, other)
     one_step(trainer, 1)

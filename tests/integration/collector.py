@@ -70,7 +70,7 @@ def receiver(directory: Path) -> Iterator[dict[str, Any]]:
         yield eventually(listening)
     finally:
         process.send_signal(signal.SIGTERM)
-        process.wait(30)
+        process.wait(120)
 
 
 def free_port() -> int:
@@ -122,4 +122,4 @@ def collected(directory: Path) -> Iterator[Collector | None]:
             yield Collector(endpoint=f"http://127.0.0.1:{port}", directory=directory)
         finally:
             process.terminate()
-            process.wait(30)
+            process.wait(120)

@@ -17,10 +17,10 @@ from tests.unit.stepscope.fake_profiler import FakeProfiler
 
 MINI_BATCHES = 4
 
-WORK = 0.05
+WORK = 0.15
 """Seconds of a mini-batch."""
 
-SLOWER = 0.04
+SLOWER = 0.12
 """Seconds longer in a window: large beside what a busy machine adds to a sleep."""
 
 STOPPING = 0.4

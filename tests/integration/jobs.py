@@ -208,7 +208,7 @@ def running(directory: Path, *arguments: str, alone: bool = False, **settings: s
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
             try:
-                process.wait(30)
+                process.wait(120)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
@@ -227,7 +227,7 @@ def run_job(directory: Path, *arguments: str, alone: bool = False, **settings: s
         return job.end()
 
 
-def eventually(look: Callable[[], T | None], *, deadline: float = 30.0, every: float = 0.05) -> T:
+def eventually(look: Callable[[], T | None], *, deadline: float = SETTLE_DEADLINE, every: float = 0.05) -> T:
     """
     What ``look`` finds, once it finds something within ``deadline`` seconds; it looks again ``every`` so many.
     """

@@ -56,7 +56,7 @@ class Place:
         finally:
             if process.poll() is None:
                 process.terminate()
-            process.communicate(timeout=30)
+            process.communicate(timeout=120)
 
     def start(self, *, attended: str = "yes", env: Mapping[str, str] | None = None) -> "subprocess.Popen[str]":
         """

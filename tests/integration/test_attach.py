@@ -15,6 +15,7 @@ from .attached import (
     ROOT,
     begin,
     command,
+    connected,
     content,
     end,
     functions,
@@ -132,6 +133,7 @@ def test_a_sidecar_that_is_killed_costs_a_registered_process_only_the_rest_of_it
     with program(place, "2") as trainer:
         with place.sidecar() as first:
             hear(trainer, "registered")
+            connected(place)
             begin(trainer, 1)
             recording_of(place, 1)
             (tool,) = tools_of(first)

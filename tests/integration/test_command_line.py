@@ -264,6 +264,6 @@ def test_a_killed_run_leaves_no_sidecar_for_long(tmp_path: Path) -> None:
         assert process.stdout.readline() == "done\n"
         pid = json.loads(next(tmp_path.glob("run-*/sidecar.json")).read_text())["pid"]
         os.killpg(process.pid, signal.SIGKILL)
-        process.wait(10)
+        process.wait(60)
 
     eventually(lambda: not psutil.pid_exists(pid), deadline=60)

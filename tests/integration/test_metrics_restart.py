@@ -106,7 +106,7 @@ def test_a_restart_changes_no_series_and_no_total(tmp_path: Path) -> None:
             eventually(lambda: scraped(place).get(missing) == 2.0 and scraped(place).get(ended) == 0.0)
             before = eventually(lambda: still(place), deadline=SETTLE_DEADLINE)
             first.kill()
-            first.wait(30)
+            first.wait(120)
             with place.sidecar():
                 after = eventually(lambda: found if (found := scraped(place)).keys() >= before.keys() else None)
                 differing = settled(place, before)

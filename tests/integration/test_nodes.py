@@ -329,4 +329,4 @@ def reporting(place: Place) -> str:
 
 def _end(process: "subprocess.Popen[str]") -> None:
     process.terminate()
-    process.communicate(timeout=30)
+    process.communicate(timeout=120)

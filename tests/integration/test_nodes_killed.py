@@ -13,6 +13,7 @@ from stepscope_sidecar.reader import open_reader
 from tests.unit.sidecar.bodies import body, span
 
 from .agent import agent_process
+from .collector import free_port
 from .fleet import agent, below, node, shows, upstream
 from .place import Place
 
@@ -26,7 +27,8 @@ def test_whoever_is_killed_in_a_window_nothing_received_is_lost(tmp_path: Path) 
     Every window ends in a final state with a reason, on its node and upstream, and every span that the node had taken
     arrives; also what it took while the upstream was away.
     """
-    with upstream(tmp_path) as hub:
+    # Of its own port nobody is to be while it is away.
+    with upstream(tmp_path, STEPSCOPE_OTLP_HTTP=f"127.0.0.1:{free_port()}") as hub:
         n1 = node(tmp_path, "n1", **below(hub))
         with n1.sidecar() as sidecar, agent(n1) as survivor:
             grant = survivor.open(5)

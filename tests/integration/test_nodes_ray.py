@@ -94,7 +94,7 @@ class Cluster:
             yield
         finally:
             process.terminate()
-            process.wait(30)
+            process.wait(120)
 
 
 @contextmanager
@@ -162,6 +162,8 @@ def test_three_nodes_of_a_cluster_and_their_losses(tmp_path: Path) -> None:
     """
     with upstream(tmp_path) as hub, cluster(tmp_path, hub) as program:
         workers = program.do("pids")
+        # On a crowded machine a sidecar may take longer to begin than whoever starts it waits for it.
+        shows(lambda: all(program.connected(name) for name in workers) or None)
         program.do("enter")
         program.do("leave")
         found = ends(hub, 1, n0="ready", n1="ready", n2="ready")

@@ -154,7 +154,7 @@ def test_of_two_sidecars_started_at_once_one_serves(place: Place) -> None:
     finally:
         for process in both:
             process.terminate()
-            process.communicate(timeout=30)
+            process.communicate(timeout=120)
 
     assert isinstance(answer, wire.Registered)
     assert [None, 0] == sorted(codes, key=lambda code: code is not None)
@@ -263,7 +263,8 @@ def test_the_status_of_a_run_is_the_same_from_its_store(place: Place) -> None:
     """
     place.env["STEPSCOPE_OTLP_GRPC"] = "off"
     with place.sidecar() as process:
-        live, address = standing.status(place.attempt, headers={}), place.announced()["otlp_http"]
+        live = eventually(lambda: found if (found := standing.status(place.attempt, headers={}))["live"] else None)
+        address = place.announced()["otlp_http"]
         process.terminate()
         _, log = process.communicate(timeout=START_DEADLINE)
     ended = standing.status(place.attempt, headers={})
@@ -283,7 +284,7 @@ def test_sigterm_ends_it_in_order(place: Place) -> None:
         grant = agent.open(5)
         eventually(lambda: [row for row in place.windows() if row.state == "recording"])
         process.send_signal(signal.SIGTERM)
-        code = process.wait(30)
+        code = process.wait(120)
 
     assert 0 == code
     assert [(grant.window, "recording")] == [(row.window, row.state) for row in place.windows()]

@@ -1,7 +1,9 @@
 """
-What the tests add to vLLM's workers: its profiler can be made to fail there, as it does for want of permissions.
+What the tests add to vLLM's workers: its profiler can be made to fail there, as it does for want of permissions, and
+generation to take its time.
 """
 
+import threading
 from typing import Any
 
 
@@ -11,6 +13,21 @@ class Faults:
     """
 
     profiler: Any
+    execute_model: Any
+
+    def slow_down(self, seconds: float) -> None:
+        """
+        Every step of the model takes so much longer; nothing for 0.
+        """
+        vars(self).pop("execute_model", None)
+        if seconds:
+            execute = self.execute_model
+
+            def slow(*args: Any, **kwargs: Any) -> Any:
+                threading.Event().wait(seconds)
+                return execute(*args, **kwargs)
+
+            self.execute_model = slow
 
     def break_profiler(self, how: str) -> None:
         """

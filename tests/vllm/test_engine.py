@@ -17,6 +17,9 @@ from tests.vllm.conftest import END, PROMPT, Served, largest_gap
 
 pytestmark = pytest.mark.filterwarnings("default")  # vLLM's own
 
+SLOW = 0.1
+"""Seconds for each token, where generation is to be met half-way."""
+
 CLOSE = 1e-3
 """Two implementations of the same float32 model differ by about 1e-5; other weights by more than 1."""
 
@@ -47,10 +50,12 @@ def test_what_is_kept_over_an_update_goes_on_under_the_new_weights(served: Serve
         served.train()
         await served.update()
         old = served.version
+        await slow_down(served, SLOW)
         asked = [asyncio.create_task(served.generate(i, count=4, limit=40)) for i in range(4)]
         while not served.engine.busy_seconds or not _under_way(served):
             await asyncio.sleep(0)
         await served.engine.pause()
+        await slow_down(served, 0.0)
         busy = served.engine.busy_seconds
         served.train()
         await served.update()
@@ -92,11 +97,13 @@ def test_a_cancelled_request_leaves_nothing_in_hand(served: Served) -> None:
     """
 
     async def work() -> int:
+        await slow_down(served, SLOW)
         asked = asyncio.create_task(served.generate(count=4, limit=50))
         while not _under_way(served):
             await asyncio.sleep(0)
         asked.cancel()
         await asyncio.gather(asked, return_exceptions=True)
+        await slow_down(served, 0.0)
         left: int = served.engine.llm.get_num_unfinished_requests()
         return left
 
@@ -132,6 +139,13 @@ def test_our_spans_keep_out_of_the_global_provider_that_vllm_sets(served: Served
     assert ["rollout.generate"] == [span.name for span in captured.spans if span.name == "rollout.generate"]
     assert any(b"llm_request" in body for body in served.received)
     assert not any(b"rollout.generate" in body for body in served.received)
+
+
+async def slow_down(served: Served, seconds: float) -> None:
+    """
+    Have the engine, which is another process, take its time: the test may lose its core.
+    """
+    await served.engine.llm.collective_rpc("slow_down", args=(seconds,))
 
 
 def _under_way(served: Served) -> bool:

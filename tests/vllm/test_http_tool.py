@@ -5,7 +5,6 @@ The tool http against a real vLLM server: the whole way from a rollouter's bound
 import asyncio
 import gzip
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -19,7 +18,7 @@ import pytest
 
 from stepscope.profilers import ForeignProfilerError, NoArtifactError, Request
 from stepscope.profilers.http import HttpProfiler
-from tests.integration.jobs import Job
+from tests.integration.jobs import Job, environment
 from tests.integration.programs import ROOT, run_program
 from tests.vllm.serving import MODEL, Server
 
@@ -169,7 +168,7 @@ def test_a_server_that_hangs(server: Server, tmp_path: Path) -> None:
     """
     Its stop is given up and not sent again; while it hangs no start gets through; afterwards it is free.
     """
-    profiler = HttpProfiler(server.url, folder=server.traces, start_deadline=2.0, stop_deadline=2.0)
+    profiler = HttpProfiler(server.url, folder=server.traces, start_deadline=60.0, stop_deadline=2.0)
     assert server.process is not None
     everyone = [psutil.Process(server.process.pid)]
     everyone += everyone[0].children(recursive=True)
@@ -209,7 +208,7 @@ def test_a_server_that_is_killed_within_the_window(server: Server, tmp_path: Pat
             *("--stepwise", "--model", MODEL, "--updates", "1", "--idle", "1"),
         ],
         cwd=ROOT,
-        env={**os.environ, "STEPSCOPE_DIR": str(directory), **told(server, STEPSCOPE_STEPS="1-2")},
+        env=environment(directory, **told(server, STEPSCOPE_STEPS="1-2")),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -4,6 +4,7 @@ The reference job: wires trainer and rollouters on Ray, follows them, and ends t
 The only module that imports both packages. Read it first: ``Job`` says what is built from what, ``run`` how it goes.
 """
 
+import contextlib
 import json
 import os
 import sys
@@ -25,6 +26,9 @@ from stepscope_trainer.signals import Interrupted, Signals
 from stepscope_trainer.task import Arithmetic
 from stepscope_trainer.weights import NoReplicasError, WeightChannel
 from stepscope_trainer.worker import Row, TrainerRank
+
+LAST_ROW_SECONDS = 1.0
+"""Seconds for a row that rank 0 tells of just as another rank fails in the next step."""
 
 CLOSE_SECONDS = 15.0
 """Trainers end their update, everyone writes an open recording and flushes; then what is left is killed."""
@@ -208,12 +212,28 @@ class Job:
                 except StopIteration:
                     left.remove(found)
                     continue
+                except Exception:
+                    if found is not self._runs[0]:
+                        self._take_last_row(on_row)
+                    raise
                 if found is self._runs[0]:
-                    self.result.version = row.step
-                    self.result.rows.append(row)
-                    self.result.given_up.update(row.given_up)
-                    if on_row is not None:
-                        on_row(row)
+                    self._take_row(row, on_row)
+
+    def _take_row(self, row: Row, on_row: Callable[[Row], None] | None) -> None:
+        self.result.version = row.step
+        self.result.rows.append(row)
+        self.result.given_up.update(row.given_up)
+        if on_row is not None:
+            on_row(row)
+
+    def _take_last_row(self, on_row: Callable[[Row], None] | None) -> None:
+        """
+        Another rank has failed, in the step after one that rank 0 may just be telling of.
+        """
+        ray = self._ray
+        if ray.wait([self._runs[0]], num_returns=1, timeout=LAST_ROW_SECONDS)[0]:
+            with contextlib.suppress(Exception):
+                self._take_row(ray.get(next(self._runs[0])), on_row)
 
     def close(self) -> None:
         """

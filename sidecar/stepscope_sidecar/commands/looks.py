@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from stepscope.settings import read
-from stepscope_sidecar import glance, render, standing, windowlist
+from stepscope_sidecar import addressee, glance, render, standing, windowlist
 from stepscope_sidecar.commands.runs import CommandError, JsonOption, RunOption, attempt_folder
 from stepscope_sidecar.costs import Costs
 from stepscope_sidecar.reckoned import Reckoned
@@ -48,7 +48,7 @@ def _watch(folder: Path, shown: Mapping[str, str], *, as_json: bool) -> None:
         raise CommandError("--watch is for people; programs ask `stepscope status --json` again, or GET /api/status")
     never, reckoned = threading.Event(), Reckoned(folder / render.STORE)
     watch(
-        lambda: standing.status(folder, headers=shown, estimates=reckoned.estimates),
+        lambda: standing.status(folder, headers=shown, estimates=reckoned.estimates, deadline=addressee.DEADLINE),
         name=render.run_name(folder),
         console=Screen(highlight=False),
         pause=never.wait,

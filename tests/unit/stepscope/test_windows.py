@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from opentelemetry.sdk.resources import Resource
 
-from stepscope import bridge, provider, recorder, wire
+from stepscope import bridge, provider, recorder, slot, wire
 from stepscope.complaints import Complaints
 from stepscope.profilers import ForeignProfilerError, NoArtifactError, Recording, Request, UnavailableError
 from tests.unit.stepscope.desk import SPAN, TRACE, Rig
@@ -121,6 +121,30 @@ def test_closing_twice_closes_once(rig: Rig) -> None:
 
     assert 1 == len(rig.desk.closed)
     assert not rig.windows.recording
+
+
+def test_a_window_that_is_not_listed_any_more_is_in_nobodys_way() -> None:
+    """
+    Whoever sees that nothing is open may open: the closing thread may lose its core at any point.
+    """
+    seen: list[tuple[list[wire.OpenWindow], bool]] = []
+    kept = slot.Slot()
+
+    class Slow(threading.Event):
+        def set(self) -> None:
+            """
+            Let somebody look first, as far as that is possible.
+            """
+            looking.start()
+            looking.join(0.2)
+            super().set()
+
+    looking = threading.Thread(target=lambda: seen.append((kept.listed(), kept.busy)))
+    kept._idle = Slow()
+    kept.closed()
+    looking.join()
+
+    assert [([], False)] == seen
 
 
 def test_many_threads_closing_at_once_close_once(rig: Rig) -> None:
