@@ -73,6 +73,11 @@ def captured(scenario: dict[str, Any]) -> Iterator[dict[str, Any]]:
         def shutdown(self, timeout: float) -> None:
             pass
 
+        def again(self) -> None:
+            """
+            Nothing waits here.
+            """
+
         def hurry(self, *args: Any) -> None:
             pass
 
